@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# The project's one command: ./build.sh run | test | sim [FILE.asc …] | check-cann | bench | docs | clean
+set -euo pipefail
+cd "$(dirname "$0")"
+export OMP_WAIT_POLICY=PASSIVE  # libgomp's spin barriers cost up to 1000x on 2 cores; must be set before Python starts
+export HYBRID_OPS_CACHE="${HYBRID_OPS_CACHE:-$PWD/build/cache}"
+venv=${HYBRID_OPS_VENV:-.venv}
+
+fail() { echo "build.sh: $*" >&2; exit 1; }
+
+usage() {
+    cat <<'TEXT'
+usage: ./build.sh VERB
+  run         set everything up, then: Qwen3.5 decode step with our kernel in the simulator, exported, checked, executed
+  test        what CI runs: format, types, contract, tests
+  sim         build the simulator and every operator for every SoC ahead of time; with FILE.asc …: run those samples
+  check-cann  compile every kernel and host source against real CANN headers (ASCEND_HOME_PATH)
+  bench       print the benchmark tables (benchmarks/)
+  docs        regenerate the generated pages and the README tables
+  clean       remove build/ and the virtual environment
+TEXT
+}
+
+setup() {
+    command -v g++ >/dev/null || fail "g++: not found; the simulator compiles kernels with it; allowed g++ 12 or newer (Debian: apt-get install g++)"
+    local python=${PYTHON:-python3} stamp want
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+        fail "python: $("$python" --version 2>&1 || echo "$python not found"); allowed Python 3.11 or newer (set PYTHON)"
+    want=$(cat constraints.txt pyproject.toml | sha256sum | cut -c1-16)
+    stamp=$venv/.ready-$want
+    [ -e "$stamp" ] && return
+    echo "[setup] virtual environment $venv (about a minute)"
+    [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+    # torch by exact version first: a range would take the CUDA build
+    "$venv/bin/pip" install -q --disable-pip-version-check "$(grep '^torch==' constraints.txt)"
+    "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt -e '.[torch,onnx,models,dev]'
+    rm -f "$venv"/.ready-*
+    touch "$stamp"
+}
+
+py() { "$venv/bin/python" "$@"; }
+
+verb=${1:-}
+[ $# -gt 0 ] && shift
+case $verb in
+    run)
+        setup
+        py -m hybrid_ops build
+        py -m hybrid_ops run --out build/run "$@"
+        ;;
+    test)
+        setup
+        py -m ruff format --check .
+        py -m ruff check .
+        git ls-files '*.h' '*.cpp' | xargs "$venv/bin/clang-format" --dry-run --Werror
+        py -m mypy
+        py -m hybrid_ops build
+        py -m hybrid_ops docs --check
+        py -m pytest -n 2 "$@"
+        ;;
+    sim)
+        setup
+        if [ $# -gt 0 ]; then
+            py -m hybrid_ops sim "$@"
+        else
+            py -m hybrid_ops build
+        fi
+        ;;
+    check-cann)
+        setup
+        py -m hybrid_ops check-cann "$@"
+        ;;
+    bench)
+        setup
+        py -m hybrid_ops build
+        py benchmarks/rgdr.py "$@"
+        ;;
+    docs)
+        setup
+        py -m hybrid_ops docs "$@"
+        ;;
+    clean)
+        rm -rf build "$venv" ./*.egg-info python/*.egg-info
+        find . -name __pycache__ -prune -exec rm -rf {} +
+        ;;
+    -h | --help | help) usage ;;
+    *)
+        usage >&2
+        [ -z "$verb" ] || fail "verb: got '$verb'; allowed run, test, sim, check-cann, bench, docs, clean"
+        exit 2
+        ;;
+esac
