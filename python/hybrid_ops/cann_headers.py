@@ -56,7 +56,9 @@ def find() -> CannHeaders:
     places = [named] if named else list(USUAL_PLACES)
     home = next((p for p in (Path(x).expanduser() for x in places if x) if p.is_dir()), None)
     if home is None:
-        raise HeadersMissing(f"check-cann: ASCEND_HOME_PATH: no CANN tree: got {named or 'unset'}; {HOW_TO_GET}")
+        raise HeadersMissing(
+            f"check-cann: ASCEND_HOME_PATH: no CANN tree: got {named or 'unset'}; {HOW_TO_GET}"
+        )
     arches = dict.fromkeys([f"{platform.machine()}-linux", "x86_64-linux", "aarch64-linux"])
     roots = [home, *(home / a for a in arches), home / "compiler"]
 
@@ -82,7 +84,9 @@ def _host_dirs(home, public, base_of) -> tuple[Path, ...]:
 
 
 def _kernel_dirs(home, roots, public) -> tuple[Path, ...]:
-    debug = [home / "tools" / t for t in ("tikicpulib/lib/include", "cpudebug/lib/include", "cpudebug/include")]
+    debug = [
+        home / "tools" / t for t in ("tikicpulib/lib/include", "cpudebug/lib/include", "cpudebug/include")
+    ]
     if os.environ.get("ASCENDC_CPUDEBUG_INCLUDE"):
         debug.insert(0, Path(os.environ["ASCENDC_CPUDEBUG_INCLUDE"]))
     stub = next((d for d in debug if (d / "stub_fun.h").exists()), None)
@@ -95,7 +99,9 @@ def _kernel_dirs(home, roots, public) -> tuple[Path, ...]:
         new = root / "asc" / "include"
         if (new / "kernel_operator.h").exists():  # CANN 8.5 and newer
             inner = "basic_api interface adv_api adv_api/matmul aicpu_api utils c_api simt_api tiling".split()
-            impl = [root / "asc" / "impl" / x for x in ("", "basic_api", "adv_api", "c_api", "simt_api", "utils")]
+            impl = [
+                root / "asc" / "impl" / x for x in ("", "basic_api", "adv_api", "c_api", "simt_api", "utils")
+            ]
             dirs = [root / "asc", new, *(new / x for x in inner), *impl]
             break
         for basic in (root / "ascendc/include/basic_api", root / "tikcpp/tikcfw"):

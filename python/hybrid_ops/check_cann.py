@@ -36,7 +36,13 @@ extern "C" __attribute__((warning("call not supported on this SoC"))) void call_
 """
 # Helpers of DataCopy that sit behind a run-time branch no kernel of ours takes.
 EXCUSED = {"DataCopyL12GMImpl", "DataCopyPadGM2L1Impl", "DataCopyL12BTImpl"}
-CPP_DTYPE = {"float16": "half", "bfloat16": "bfloat16_t", "float32": "float", "int32": "int32_t", "int64": "int64_t"}
+CPP_DTYPE = {
+    "float16": "half",
+    "bfloat16": "bfloat16_t",
+    "float32": "float",
+    "int32": "int32_t",
+    "int64": "int64_t",
+}
 GE_DTYPE = {"float16": "DT_FLOAT16", "bfloat16": "DT_BF16", "float32": "DT_FLOAT", "int32": "DT_INT32"}
 LINT = {
     r"\bstd::(vector|string|map|unordered_map|function|unique_ptr|shared_ptr)\b": "std container in device code",
@@ -74,13 +80,13 @@ def _jobs(headers, source: Path, tmp: Path):
             flags = [*headers.host_flags(), "-Wall", f"-I{source_dir('op_kernel')}", *mode]
             yield _job(f"{source.name} host {' '.join(mode) or 'plain'}", [*flags, "-c", str(source)])
         return
-    op = contract.load().by_name(source.stem)
+    op = contract.load()[source.stem]
     yield lambda: Finding(f"{source.name} lint", _lint(source))
     for soc in op.socs:
-        for column, dtypes in enumerate(op.columns(soc)):
-            name = f"{source.name} {soc}" + (f" column {column}" if len(op.columns(soc)) > 1 else "")
+        for column in range(op.columns(soc)):
+            name = f"{source.name} {soc}" + (f" column {column}" if op.columns(soc) > 1 else "")
             shim = ["-include", str(tmp / "tiling_shim.h"), f"-DTILING_STRUCT={op.type}TilingData"]
-            common = [*shim, *_dtype_macros(op, dtypes), f"-I{source.parent}", str(source)]
+            common = [*shim, *_dtype_macros(op, soc, column), f"-I{source.parent}", str(source)]
             loud = headers.kernel_flags(soc, "-I") + ["-Wno-missing-template-keyword"]
             yield _job(f"{name} compile", [*headers.kernel_flags(soc), *common, "-c"])
             yield _job(
@@ -90,11 +96,11 @@ def _jobs(headers, source: Path, tmp: Path):
             yield _job(f"{name} unsupported", [*loud, *trap, *common, "-c"], _unsupported)
 
 
-def _dtype_macros(op, dtypes: dict[str, str]) -> list[str]:
-    out = []
-    for name, dtype in dtypes.items():
-        out += [f"-DDTYPE_{name.upper()}={CPP_DTYPE[dtype]}", f"-DORIG_DTYPE_{name.upper()}={GE_DTYPE[dtype]}"]
-    return out
+def _dtype_macros(op: contract.Op, soc: str, column: int) -> list[str]:
+    dtypes = {t.name.upper(): t.dtypes[soc][column] for t in (*op.inputs, *op.outputs)}
+    return [f"-DDTYPE_{name}={CPP_DTYPE[d]}" for name, d in dtypes.items()] + [
+        f"-DORIG_DTYPE_{name}={GE_DTYPE[d]}" for name, d in dtypes.items()
+    ]
 
 
 def _job(what: str, flags: list[str], read=None):
@@ -123,7 +129,25 @@ def _unsupported(stderr: str) -> str:
 
 def _lint(source: Path) -> str:
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", source.read_text(), flags=re.S)
-    found = [f"line {text[: m.start()].count(chr(10)) + 1}: {why}: {m.group(0).strip()}"
-             for pattern, why in LINT.items() for m in re.finditer(pattern, text)
-             if "__gm__" not in text[max(0, m.start() - 12) : m.start()]]
-    return "\n".join(found)
+    return "\n".join(
+        f"line {text[: m.start()].count(chr(10)) + 1}: {why}: {m.group(0).strip()}"
+        for pattern, why in LINT.items()
+        for m in re.finditer(pattern, text)
+        if "__gm__" not in text[max(0, m.start() - 12) : m.start()]
+    )
+
+
+def main(files: list[Path] | None = None) -> int:
+    """Prints one line per pass; returns 0 all passed, 1 something failed, 77 no headers (nothing was checked)."""
+    try:
+        findings = run(files)
+    except cann_headers.HeadersMissing as missing:
+        print(f"SKIPPED, nothing was checked\n{missing}")
+        return 77
+    for finding in findings:
+        print(f"{'FAIL' if finding.text else 'ok  '} {finding.what}")
+        if finding.text:
+            print("     " + finding.text.replace("\n", "\n     "))
+    failed = sum(bool(f.text) for f in findings)
+    print(f"check-cann: {len(findings) - failed} passed, {failed} failed")
+    return 1 if failed else 0
