@@ -15,5 +15,7 @@ def source_dir(name: str) -> Path:
         return checkout
     installed = Path(str(resources.files(__package__))) / "sources" / name
     if not installed.is_dir():
-        raise FileNotFoundError(f"hybrid_ops: sources: {name} is missing from the installation: got {installed}")
+        raise FileNotFoundError(
+            f"hybrid_ops: sources: {name} is missing from the installation: got {installed}"
+        )
     return installed
