@@ -1,0 +1,99 @@
+// What the API headers see of the engine: issue an operation, reach local memory, report a fault.
+// The kernel library (compiled per op and SoC) includes this; the definitions live in libascsim.so.
+#pragma once
+#include <cstdarg>
+#include <cstdint>
+
+#include "core/op.h"
+
+namespace ascsim {
+
+enum class Severity : uint8_t { Note, Warning, Error };
+
+// Run-time figures of the SoC of this launch, read from the flattened soc_config text.
+struct SocInfo {
+    char name[32] = "";
+    bool is_310p = false;
+    uint64_t bytes[int(Mem::COUNT)] = {};  // usable bytes of each local memory (GM: 0)
+    uint32_t max_block_dim = 0;            // blocks that are resident at once
+    uint32_t event_ids = 8;
+    uint32_t queue_depth_limit = 8;        // tensors per TPosition
+    bool fp16_saturate = true;             // [numerics] half overflow: saturate instead of inf
+    bool checks = true;
+    bool record = false;
+    bool auto_sync = true;
+};
+
+// Vector mask registers. Normal mode: one bit per lane of a repeat; counter mode: `lo` is an element total.
+struct MaskState {
+    bool counter = false;
+    uint64_t lo = ~0ull, hi = ~0ull;
+};
+
+// State of the block that is running now.
+struct CoreState {
+    uint8_t* local[int(Mem::COUNT)] = {};
+    uint64_t local_bytes[int(Mem::COUNT)] = {};
+    uint32_t block_idx = 0;
+    uint32_t block_num = 1;
+    uint32_t sub_block_idx = 0;
+    uint32_t sub_block_num = 1;
+    MaskState mask;
+    uint64_t cmp_mask[4] = {};             // CMPMASK register
+    float deq_scale = 1.0f;                // SetDeqScale
+    uint32_t pad_value = 0;                // SetPadValue, raw bits
+    uint8_t atomic = 0;                    // AtomicKind of MTE3 writes to GM
+    uint8_t atomic_type = 0;               // AtomicType of the element
+    void* user = nullptr;                  // frame state (TPipe instance)
+    uint64_t reduce_value[2] = {};         // GetReduceMaxMinCount and friends: value, index (raw bits)
+    uint64_t acc_value = 0;                // accumulator register of the counted ReduceSum (raw bits)
+    uint64_t gather_count = 0;             // RSVDCNT of GatherMask
+    uint64_t ctrl = 0;                     // CTRL special register
+    void* impl = nullptr;                  // engine private
+};
+
+extern CoreState* g_core;
+extern SocInfo g_soc;
+
+inline CoreState& Core() { return *g_core; }
+inline const SocInfo& Soc() { return g_soc; }
+
+// Host pointer of a byte offset in a local memory of the running block. Only after Issue() accepted the access.
+inline uint8_t* Local(Mem mem, uint64_t byte_offset) { return g_core->local[int(mem)] + byte_offset; }
+
+// Checks (hazards, bounds, initialisation), records, advances the clocks. False: nothing is to be computed.
+// An access that leaves memory stops the launch (it does not return).
+bool Issue(Op& op);
+
+// Reports a fault of `op`; the message is "<api>: <text>". Error makes the launch fail, but it runs on.
+void Report(Severity severity, const Op& op, const char* rule, const char* format, ...)
+    __attribute__((format(printf, 4, 5)));
+// Reports an error and stops the launch.
+[[noreturn]] void Fail(const Op& op, const char* rule, const char* format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// Declares bytes of a local memory undefined again (padding of DataCopyPad without pad value and the like).
+void MarkUndefined(Mem mem, uint64_t byte_offset, uint64_t bytes);
+
+// One figure of the flattened config ("numerics.exp_ulp"); `fallback` when the key is absent or not a number.
+double Config(const char* key, double fallback);
+
+// A bare op for Report/Fail where the call has no footprint.
+inline Op CallSite(const char* api, Loc loc, Pipe pipe = Pipe::S) {
+    Op op;
+    op.name = api;
+    op.loc = loc;
+    op.pipe = pipe;
+    return op;
+}
+
+inline const char* PipeName(Pipe p) {
+    constexpr const char* names[] = {"S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX", "?"};
+    return names[int(p)];
+}
+inline const char* MemName(Mem m) {
+    constexpr const char* names[] = {"GM", "UB", "L1", "L0A", "L0B", "L0C", "BT", "FB", "?"};
+    return names[int(m)];
+}
+
+}  // namespace ascsim
