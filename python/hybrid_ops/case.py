@@ -1,0 +1,65 @@
+"""What a test case of an operator is; ops/<op>.py lists them, pytest, selftest and the benchmark gate run them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from . import check
+
+Arrays = dict[str, np.ndarray | None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call with its data.
+
+    Args:
+        id: readable and unique for its SoC, e.g. "rgdr-fp16-310p-T17-gk".
+        op, soc, column: operator, SoC family, dtype column of the contract.
+        make: builds the inputs; called with a generator seeded from the id, so that every run sees the same data.
+        attrs: attribute values.
+        expect: asserts more than agreement with the meaning (identities, hand-computed values); called with
+            (inputs, outputs), both dicts of arrays.
+        overflows: the exact result leaves the dtype's range; compare where the reference is finite, refuse NaN that
+            the reference does not have.
+        report: link of the public report that the case comes from.
+    """
+
+    id: str
+    op: str
+    soc: str
+    column: int
+    make: Callable[[np.random.Generator], Arrays] = field(repr=False)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    expect: Callable[[Arrays, Arrays], None] | None = field(default=None, repr=False)
+    overflows: bool = False
+    report: str = ""
+
+    def inputs(self) -> Arrays:
+        """Fresh input arrays, the same ones each time."""
+        return self.make(np.random.default_rng(list(self.id.encode())))
+
+
+def module(op: str) -> ModuleType:
+    """The meaning of an operator: module hybrid_ops.ops.<op> with `meaning`, `second_formula`, `check_values`, `cases`."""
+    name = check.find_op(op).name
+    return importlib.import_module(f"{__package__}.ops.{name}")
+
+
+def cases(op: str, soc: str) -> list[Case]:
+    """Every case of one operator on one SoC; refuses a list with two equal ids."""
+    found = check.find_op(op)
+    listed = module(op).cases(check.find_soc(found, soc))
+    ids = [case.id for case in listed]
+    if len(set(ids)) != len(ids):
+        twice = sorted({i for i in ids if ids.count(i) > 1})
+        raise check.refuse(
+            found.name, "cases", "ids not unique", got=check.words(twice), allowed="unique ids", soc=soc
+        )
+    return listed
