@@ -1,0 +1,151 @@
+"""Attributes of a `Custom` node, generated from the contract.
+
+A node lists every input of the OpDef in `input_names`, wires only those that are present, and says in `input_index`
+which names those are. Nothing here is written per operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hybrid_ops.contract import Op, Tensor
+from hybrid_ops.export import dtypes
+from hybrid_ops.export.profiles import Profile, profile
+
+PRIVATE_DOMAIN = "ai.hybrid_ops"
+PRIVATE_VERSION = 1
+OP_TYPE = "Custom"
+
+# Axes that a run decides (rows, slots, sequences, pages): -1 in outputs_shape. All other axes belong to the model.
+RUNTIME_AXES = frozenset({"T", "S", "B", "L", "N"})
+
+# Attribute names that the exporter itself writes; every other attribute of a node belongs to the operator.
+STRUCTURE = (
+    "type",
+    "input_names",
+    "optional_input_names",
+    "output_names",
+    "output_num",
+    "input_index",
+    "dtype",
+    "output_types",
+    "outputs_shape",
+)
+
+
+def input_index(op: Op, present: Sequence[str]) -> list[int]:
+    """Slots of the OpDef's inputs that the node's inputs feed, in order.
+
+    Errors: ValueError when `present` leaves out a required input, names an unknown one or is out of order.
+    """
+    names = [t.name for t in op.inputs]
+    for name in present:
+        if name not in names:
+            raise ValueError(
+                f"{op.name}: {name}: no such input: got {list(present)}; allowed {', '.join(names)}"
+            )
+    for tensor in op.inputs:
+        if tensor.required and tensor.name not in present:
+            raise ValueError(f"{op.name}: {tensor.name}: required input is absent: got {list(present)}")
+    slots = [names.index(name) for name in present]
+    if slots != sorted(set(slots)):
+        raise ValueError(
+            f"{op.name}: inputs: not in OpDef order: got {list(present)}; allowed {', '.join(names)}"
+        )
+    return slots
+
+
+def has_gap(slots: Sequence[int]) -> bool:
+    """Whether an input before the last one is left out (only input_index can say so)."""
+    return list(slots) != list(range(len(slots)))
+
+
+def outputs_shape(op: Op, shapes: Sequence[Sequence[Any]]) -> str:
+    """`rank,dim,…,` of all outputs one after the other, the trailing comma included.
+
+    A dimension is -1 when its axis is a run-time axis of the contract or its size is not a number.
+    """
+    parts: list[str] = []
+    for tensor, shape in zip(op.outputs, shapes, strict=True):
+        axes = axes_of_rank(tensor, len(shape))
+        if axes is None:
+            raise ValueError(f"{op.name}: {tensor.name}: rank: got {list(shape)}; allowed {tensor.text()}")
+        parts.append(str(len(shape)))
+        for axis, size in zip(axes, shape, strict=True):
+            parts.append("-1" if axis in RUNTIME_AXES or not isinstance(size, int) else str(size))
+    return ",".join(parts) + ","
+
+
+def axes_of_rank(tensor: Tensor, rank: int) -> tuple[str, ...] | None:
+    """The axis rule of `tensor` that has `rank` axes (alternatives are told apart by rank)."""
+    return next((axes for axes in tensor.axes if len(axes) == rank), None)
+
+
+def typed_value(op: Op, name: str, value: Any) -> Any:
+    """An attribute's value as Lite restores it: a bool travels as the STRING "true" or "false".
+
+    Errors: ValueError for a name the OpDef lacks and for an empty list (Lite turns it into a list of ints).
+    """
+    attr = next((a for a in op.attrs if a.name == name), None)
+    if attr is None:
+        raise ValueError(
+            f"{op.name}: {name}: no such attribute; allowed {', '.join(a.name for a in op.attrs)}"
+        )
+    match attr.type:
+        case "float":
+            return float(value)
+        case "int":
+            return int(value)
+        case "bool":
+            return "true" if value else "false"
+        case "string":
+            return str(value)
+    if not len(value):
+        raise ValueError(f"{op.name}: {name}: an empty list cannot be exported: got {value!r}")
+    return [float(v) if attr.type == "list_float" else int(v) for v in value]
+
+
+def custom_attributes(
+    op: Op,
+    present: Sequence[str],
+    attrs: Mapping[str, Any],
+    output_shapes: Sequence[Sequence[Any]],
+    output_dtypes: Sequence[str],
+    target: Profile | str = "lite-2.9",
+) -> dict[str, Any]:
+    """Every attribute of one node.
+
+    `present`: names of the wired inputs, in OpDef order; `attrs`: the operator's own attributes (left-out ones take the
+    OpDef's default and are written too, so that no reader has to know it); `output_shapes`: one per output, a
+    non-integer for a dynamic dimension; `output_dtypes`: contract names.
+    Errors: ValueError for a gap in the inputs when the target's converter cannot express one.
+    """
+    target = profile(target)
+    slots = input_index(op, present)
+    optional = [t.name for t in op.inputs if not t.required]
+    written: dict[str, Any] = {"type": op.type, "input_names": [t.name for t in op.inputs]}
+    if optional:
+        written["optional_input_names"] = optional
+    written["output_names"] = [t.name for t in op.outputs]
+    written["output_num"] = len(op.outputs)
+    if target.gaps:
+        written["input_index"] = slots
+    elif has_gap(slots):
+        missing = [t.name for i, t in enumerate(op.inputs) if i not in slots and i < slots[-1]]
+        raise ValueError(
+            f"{op.name}: {', '.join(missing)}: absent before a present input: got inputs {list(present)}; allowed "
+            f"trailing inputs only for {target.name} (pass it, leave out what follows, or export for lite-2.7)"
+        )
+    if target.typed:
+        written["dtype"] = int(dtypes.ONNX[output_dtypes[0]])
+        written["output_types"] = [dtypes.MINDSPORE[name] for name in output_dtypes]
+        written["outputs_shape"] = outputs_shape(op, output_shapes)
+    for attr in op.attrs:
+        value = attrs.get(attr.name, attr.default)
+        if value is not None:
+            written[attr.name] = typed_value(op, attr.name, value)
+    unknown = set(attrs) - {a.name for a in op.attrs}
+    if unknown:
+        typed_value(op, min(unknown), None)
+    return written

@@ -1,0 +1,178 @@
+"""torch module -> ONNX model whose operator calls are `Custom` nodes, through torch's dynamo exporter.
+
+Nodes are emitted in a private domain: exporter passes and onnx.checker accept it and shapes survive. `save` moves them
+to the default domain, which is where the converter's documentation puts them.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir
+import onnxscript
+import torch
+
+from hybrid_ops import contract, torch_ops  # noqa: F401  (torch_ops registers torch.ops.hybrid_ops)
+from hybrid_ops.contract import Op
+from hybrid_ops.export import dtypes
+from hybrid_ops.export.custom_node import OP_TYPE, PRIVATE_DOMAIN, PRIVATE_VERSION, custom_attributes
+from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
+
+# 18 is the newest opset whose every operator has a parser in the open converter; from 23 on torch writes Attention
+# and RMSNormalization, which have none.
+OPSET = 18
+NAMESPACE = "hybrid_ops"
+PRESENT = "input_names"  # while exporting: names of the wired inputs only; finish() writes the full list
+
+
+def export_module(
+    module: torch.nn.Module,
+    inputs: Mapping[str, torch.Tensor],
+    *,
+    output_names: Sequence[str],
+    dynamic_shapes: Mapping[str, Any] | None = None,
+    target: Profile | str = DEFAULT_PROFILE,
+) -> onnx_ir.Model:
+    """Export `module(**inputs)`; returns the model in memory, Custom nodes complete and in the private domain.
+
+    `dynamic_shapes` as for torch.export (input name -> {axis: Dim}). Errors: the exporter's own; ValueError when the
+    target cannot express a node.
+    """
+    target = profile(target)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            module.eval(),
+            kwargs=dict(inputs),
+            dynamo=True,
+            opset_version=OPSET,
+            output_names=list(output_names),
+            dynamic_shapes=dict(dynamic_shapes) if dynamic_shapes else None,
+            custom_translation_table=translation_table(),
+            verbose=False,
+        )
+    assert program is not None
+    return finish(program.model, target)
+
+
+def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """torch overload -> function emitting the Custom node, for every operator of the contract."""
+    table: dict[Callable[..., Any], Callable[..., Any]] = {}
+    for op in contract.load().values():
+        for name in (f"{op.name}_functional", op.name):
+            packet = getattr(getattr(torch.ops, NAMESPACE), name, None)
+            if packet is not None and len(packet.default._schema.returns) == len(op.outputs):
+                table[packet.default] = translation(op, packet.default)
+    return table
+
+
+def translation(op: Op, overload: Any) -> Callable[..., Any]:
+    """A translation function with the parameters of the torch overload."""
+    parameters = [argument.name for argument in overload._schema.arguments]
+    defaults = {a.name: a.default_value for a in overload._schema.arguments if a.has_default_value()}
+    names = {t.name for t in op.inputs}
+    attributes = {a.name for a in op.attrs}
+
+    def emit(*args: Any, **kwargs: Any) -> Any:
+        given = {**defaults, **dict(zip(parameters, args, strict=False)), **kwargs}
+        present = [t.name for t in op.inputs if given.get(t.name) is not None]
+        attrs = {name: given[name] for name in attributes if given.get(name) is not None}
+        node = _custom(op.name, len(present))
+        return node(*[given[name] for name in present], type=op.type, **{PRESENT: present}, **attrs)
+
+    emit.__name__ = op.name
+    emit.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=defaults.get(
+                    name, None if name not in names or not op.input(name).required else _EMPTY
+                ),
+            )
+            for name in parameters
+        ]
+    )
+    emit.__annotations__ = {a.name: float for a in op.attrs if a.type == "float"}
+    return emit
+
+
+_EMPTY = inspect.Parameter.empty
+
+
+@functools.cache
+def _custom(name: str, inputs: int) -> onnxscript.values.Op:
+    """The onnxscript operator `Custom` with `inputs` inputs and the operator's attributes (an unregistered schema)."""
+    op = contract.load()[name]
+    schema = onnx.defs.OpSchema
+    kinds = {"float": "FLOAT", "int": "INT", "bool": "STRING", "string": "STRING"}
+    lists = {"list_float": "FLOATS", "list_int": "INTS"}
+    attributes = {a.name: {**kinds, **lists}[a.type] for a in op.attrs}
+    attributes |= {"type": "STRING", PRESENT: "STRINGS"}
+    any_type = list(dtypes.TENSOR_TYPES)
+    description = schema(
+        OP_TYPE,
+        PRIVATE_DOMAIN,
+        PRIVATE_VERSION,
+        inputs=[schema.FormalParameter(f"input{i}", f"TI{i}") for i in range(inputs)],
+        outputs=[schema.FormalParameter(f"output{i}", f"TO{i}") for i in range(len(op.outputs))],
+        type_constraints=[(f"TI{i}", any_type, "") for i in range(inputs)]
+        + [(f"TO{i}", any_type, "") for i in range(len(op.outputs))],
+        attributes=[
+            schema.Attribute(name, getattr(schema.AttrType, kind), required=False)
+            for name, kind in attributes.items()
+        ],
+    )
+    return onnxscript.values.Op(
+        onnxscript.values.Opset(PRIVATE_DOMAIN, PRIVATE_VERSION), OP_TYPE, description
+    )
+
+
+def finish(model: onnx_ir.Model, target: Profile | str) -> onnx_ir.Model:
+    """Write the complete attributes of every Custom node and put the default domain first in opset_import."""
+    target = profile(target)
+    count: collections.Counter[str] = collections.Counter()
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()  # stack traces and file names of the exporting machine
+        if node.op_type == OP_TYPE and node.domain == PRIVATE_DOMAIN:
+            finish_node(node, target)
+            kind = node.attributes["type"].as_string()
+            node.name = f"{kind}_{count[kind]}"
+            count[kind] += 1
+    for value in [*model.graph.inputs, *model.graph.outputs, *model.graph.initializers.values()]:
+        value.metadata_props.clear()
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            value.metadata_props.clear()
+    model.graph.metadata_props.clear()
+    model.metadata_props.clear()
+    versions = dict(model.opset_imports)
+    model.opset_imports.clear()
+    for domain in sorted(versions):  # "" sorts first; Lite takes the first entry as the opset of every node
+        model.opset_imports[domain] = versions[domain]
+    return model
+
+
+def finish_node(node: onnx_ir.Node, target: Profile) -> None:
+    """Complete one node from the contract, its emitted attributes and its outputs' types."""
+    op = contract.find(node.attributes["type"].as_string())
+    assert op is not None
+    present = list(node.attributes[PRESENT].as_strings())
+    emitted = {a.name: node.attributes[a.name].value for a in op.attrs if a.name in node.attributes}
+    shapes, types = [], []
+    for output in node.outputs:
+        assert output.shape is not None and output.dtype is not None, f"{node.name}: output type lost"
+        shapes.append([size if isinstance(size, int) else None for size in output.shape.dims])
+        types.append(dtypes.onnx_name(output.dtype.value))
+    written = custom_attributes(op, present, emitted, shapes, types, target)
+    node.attributes.clear()
+    for attribute in onnx_ir.convenience.convert_attributes(written):
+        node.attributes.add(attribute)

@@ -1,0 +1,40 @@
+"""What differs between the converter releases a graph is written for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One target of the exporter.
+
+    `version` is MindSpore Lite's (major, minor). `typed` writes dtype, output_types and outputs_shape: the 2.9
+    converter was run with them, the open parsers up to 2.7 stop reading attributes at `dtype`. `gaps` says that
+    input_index is understood (2.7 and later), so an optional input in the middle may be left out.
+    """
+
+    name: str
+    version: tuple[int, int]
+    typed: bool
+    gaps: bool
+
+
+PROFILES = {
+    p.name: p
+    for p in (
+        Profile("lite-2.9", (2, 9), typed=True, gaps=True),
+        Profile("lite-2.7", (2, 7), typed=False, gaps=True),
+        Profile("lite-2.4", (2, 4), typed=False, gaps=False),
+    )
+}
+DEFAULT_PROFILE = "lite-2.9"
+
+
+def profile(name: str | Profile) -> Profile:
+    """The profile by name; ValueError in the project's form for an unknown one."""
+    if isinstance(name, Profile):
+        return name
+    if name not in PROFILES:
+        raise ValueError(f"export: profile: unknown: got {name!r}; allowed {', '.join(PROFILES)}")
+    return PROFILES[name]

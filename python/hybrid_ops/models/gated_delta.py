@@ -1,0 +1,103 @@
+"""Function-level adapter: the recurrent gated delta rule as model code calls it, computed by the operator.
+
+Model code (transformers, flash-linear-attention) keeps `[B, T, heads, size]` tensors in the model's dtype and a
+float32 state `[B, NV, DK, DV]`; the operator takes packed `[T, heads, size]` rows in the SoC's storage dtype and a
+state pool `[S, NV, DV, DK]`. This file is the boundary: one cast and one transpose on each side, nothing else.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from hybrid_ops import contract, torch_ops  # noqa: F401  (torch_ops registers torch.ops.hybrid_ops)
+
+OP_TYPE = "RecurrentGatedDeltaRule"
+L2_EPSILON = 1e-6  # transformers' and flash-linear-attention's value
+
+
+def boundary_dtypes(soc: str) -> tuple[torch.dtype, torch.dtype]:
+    """(activation, state) dtypes of the operator on `soc`: the contract's column with the widest state."""
+    op = contract.find(OP_TYPE)
+    assert op is not None
+    query, state = op.input("query").dtypes, op.input("state").dtypes
+    if soc not in query:
+        raise ValueError(f"{op.name}: soc: not a target: got {soc!r}; allowed {', '.join(op.socs)}")
+    columns = zip(query[soc], state[soc], strict=True)
+    activation, wide = max(columns, key=lambda pair: torch.finfo(getattr(torch, pair[1])).bits)
+    return getattr(torch, activation), getattr(torch, wide)
+
+
+def l2norm(x: torch.Tensor, eps: float = L2_EPSILON) -> torch.Tensor:
+    """`x * rsqrt(sum(x^2) + eps)` over the last axis, in float32: squares of float16 overflow above 255."""
+    x = x.float()
+    return x * torch.rsqrt((x * x).sum(dim=-1, keepdim=True) + eps)
+
+
+def state_indices(batch: int, length: int, device: torch.device) -> torch.Tensor:
+    """Slot of every packed row, int32 `[batch * length]`: sequence b owns slot b.
+
+    For one sequence it is a plain constant: converters for Ascend cannot map what arange + repeat_interleave becomes.
+    """
+    if batch == 1:
+        return torch.zeros(length, dtype=torch.int32, device=device)
+    slots = torch.arange(batch, dtype=torch.int32, device=device)
+    return slots[:, None].expand(batch, length).reshape(batch * length)
+
+
+def recurrent_rule(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    *,
+    soc: str = "ascend310p",
+    accepted: bool = True,
+    **kwargs: object,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Same call as transformers' `torch_recurrent_gated_delta_rule`.
+
+    query, key `[B, T, NK, DK]`; value `[B, T, NV, DV]`; g, beta `[B, T, NV]` (g = log of the decay, float32);
+    initial_state `[B, NV, DK, DV]` or None for zeros. Returns the output `[B, T, NV, DV]` in query's dtype and, with
+    `output_final_state`, the new state `[B, NV, DK, DV]` float32 (None otherwise). Inputs are not modified.
+    `soc` selects the storage dtypes of the operator's boundary; `accepted=False` leaves num_accepted_tokens out
+    (the same meaning here, because every row of a sequence names one slot).
+    Errors: ValueError in the project's form for packed sequences (`cu_seqlens`); the operator's own refusals.
+    """
+    if kwargs.get("cu_seqlens") is not None:
+        raise ValueError(
+            "recurrent_gated_delta_rule: cu_seqlens: packed sequences are not taken by the decode adapter: "
+            f"got {tuple(kwargs['cu_seqlens'].shape)}; allowed None on {soc}"  # type: ignore[attr-defined]
+        )
+    batch, length, key_heads, key_size = key.shape
+    value_heads, value_size = value.shape[-2:]
+    rows = batch * length
+    activation, state_dtype = boundary_dtypes(soc)
+    if use_qk_l2norm_in_kernel:
+        query_rows, key_rows = l2norm(query), l2norm(key)
+    else:
+        query_rows, key_rows = query, key
+    if initial_state is None:
+        pool = torch.zeros(batch, value_heads, value_size, key_size, dtype=state_dtype, device=value.device)
+    else:
+        pool = initial_state.transpose(-2, -1).to(state_dtype).contiguous()
+    lengths = torch.full((batch,), length, dtype=torch.int32, device=query.device)
+    out, pool = torch.ops.hybrid_ops.recurrent_gated_delta_rule_functional(
+        query=query_rows.reshape(rows, key_heads, key_size).to(activation).contiguous(),
+        key=key_rows.reshape(rows, key_heads, key_size).to(activation).contiguous(),
+        value=value.reshape(rows, value_heads, value_size).to(activation).contiguous(),
+        beta=beta.reshape(rows, value_heads).to(activation).contiguous(),
+        state=pool,
+        actual_seq_lengths=lengths,
+        ssm_state_indices=state_indices(batch, length, query.device),
+        g=g.reshape(rows, value_heads).float().contiguous(),
+        gk=None,
+        num_accepted_tokens=torch.full_like(lengths, length) if accepted else None,
+        scale_value=key_size**-0.5,
+    )
+    out = out.reshape(batch, length, value_heads, value_size).to(query.dtype)
+    state = pool.transpose(-2, -1).contiguous().float() if output_final_state else None
+    return out, state
