@@ -1,0 +1,146 @@
+"""T: the places that say what a node's outputs are, which must agree: dtype, output_types, outputs_shape, value_info."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hybrid_ops.contract import Op
+from hybrid_ops.export import dtypes
+from hybrid_ops.export.custom_node import RUNTIME_AXES
+from hybrid_ops.export.graph_view import CustomNode, Graph
+from hybrid_ops.export.lite_rules import Problem, Target, rule
+from hybrid_ops.export.rules_contract import bound_axes
+
+
+def expected(node: CustomNode, graph: Graph, target: Target, op: Op) -> list[str]:
+    """Output dtypes of the contract column that the wired inputs select (the first one when they do not say)."""
+    bound = {name: graph.value(tensor).dtype for name, tensor in node.bound(target.gaps).items()}
+    known = {t.name: dtype for t in op.inputs if (dtype := bound.get(t.name)) in t.dtypes.get(target.soc, ())}
+    column = op.column(target.soc, {name: dtype for name, dtype in known.items() if dtype})
+    return [t.dtypes[target.soc][column or 0] for t in op.outputs] if target.soc in op.socs else []
+
+
+@rule("T1", "S", "dtype is the outputs' ONNX type number", scope="contract", since=(2, 9))
+def dtype(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
+    wanted = expected(node, graph, target, op)
+    if not wanted:
+        return
+    number = int(dtypes.ONNX[wanted[0]])
+    got = node.values.get("dtype")
+    fix = f"write INT {number} ({wanted[0]}, ONNX numbering)"
+    if got is None:
+        yield "dtype", "missing: the type of the first input is used instead", fix
+    elif node.kinds["dtype"] != "INT":
+        yield "dtype", f"is {node.kinds['dtype']}, read as type 0", fix
+    elif got != number:
+        hint = " (that is MindSpore numbering)" if got == dtypes.MINDSPORE[wanted[0]] else ""
+        yield "dtype", f"got {got}, outputs are {wanted[0]}{hint}", fix
+
+
+@rule("T2", "S", "no dtype attribute before release 2.9", scope="contract", since=(2, 7), until=(2, 9))
+def no_dtype(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
+    if "dtype" in node.kinds:
+        yield (
+            "dtype",
+            "becomes a type object, at which GE stops reading attributes",
+            "leave it out, or export lite-2.7",
+        )
+
+
+@rule("T3", "S", "output_types are the outputs' MindSpore type numbers", scope="contract", since=(2, 9))
+def output_types(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
+    wanted = expected(node, graph, target, op)
+    if not wanted:
+        return
+    numbers = [dtypes.MINDSPORE[name] for name in wanted]
+    got = node.values.get("output_types")
+    fix = f"write INTS {numbers} (MindSpore numbering)"
+    if got is None:
+        yield "output_types", "missing: outputs are allocated with the wrong element size", fix
+    elif node.kinds["output_types"] != "INTS":
+        yield "output_types", f"is {node.kinds['output_types']}, must be INTS", fix
+    elif list(got) != numbers:
+        shown = ", ".join(f"{n} = {dtypes.MINDSPORE_NAMES.get(n, 'unknown')}" for n in got)
+        yield "output_types", f"got [{shown}]; the outputs are {', '.join(wanted)}", fix
+
+
+@rule("T4", "S", "the graph's types of the outputs are the operator's", scope="contract")
+def value_info(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
+    for name, wanted in zip(node.proto.output, expected(node, graph, target, op), strict=False):
+        got = graph.value(name).dtype
+        if name and got and got != wanted:
+            yield (
+                name,
+                f"value_info says {got}; the operator writes {wanted}",
+                "cast behind the node, not in it",
+            )
+
+
+@rule("T5", "W", "the graph knows the types of the outputs", scope="contract")
+def typed_outputs(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
+    for name in node.proto.output:
+        if name and not graph.value(name).dtype:
+            yield name, "no value_info: the exporter recorded no type", "set the type while exporting"
+
+
+def parse_shapes(text: str) -> list[list[int]]:
+    """Shapes in `rank,dim,…` form; ValueError says what does not fit."""
+    parts = text.split(",")
+    if parts and not parts[-1].strip():
+        parts.pop()
+    numbers = [int(part) for part in parts]
+    shapes, at = [], 0
+    while at < len(numbers):
+        rank = numbers[at]
+        shape = numbers[at + 1 : at + 1 + rank]
+        if rank < 0 or len(shape) < rank:
+            raise ValueError(f"output {len(shapes)} says rank {rank}, {len(shape)} dimensions follow")
+        shapes.append(shape)
+        at += 1 + rank
+    return shapes
+
+
+@rule("T6", "E", "outputs_shape is well formed", scope="contract", since=(2, 9))
+def outputs_shape_form(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
+    if "outputs_shape" not in node.kinds:
+        yield "outputs_shape", "missing: output shapes cannot be read", "write rank,dim,… of every output"
+        return
+    try:
+        shapes = parse_shapes(node.text("outputs_shape"))
+    except ValueError as error:
+        yield (
+            "outputs_shape",
+            f"malformed: {error}; reading it is not guarded",
+            "write rank,dim,… of every output",
+        )
+        return
+    if len(shapes) != len(op.outputs):
+        yield "outputs_shape", f"{len(shapes)} shapes for {len(op.outputs)} outputs", "write one per output"
+
+
+@rule("T7", "S", "outputs_shape agrees with the contract and the inputs", scope="contract", since=(2, 9))
+def outputs_shape_sizes(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
+    try:
+        shapes = parse_shapes(node.text("outputs_shape"))
+    except ValueError:
+        return
+    axes, _ = bound_axes(node, graph, target, op)
+    for tensor, shape in zip(op.outputs, shapes, strict=False):
+        rules = tensor.axes[0]
+        if len(shape) != len(rules):
+            yield (
+                "outputs_shape",
+                f"{tensor.name} has rank {len(shape)}: got {shape}",
+                f"allowed {tensor.text()}",
+            )
+            continue
+        for axis, size in zip(rules, shape, strict=True):
+            wanted = axes.get(axis)
+            if size == -1 and axis not in RUNTIME_AXES and wanted is not None:
+                yield "outputs_shape", f"{tensor.name} axis {axis} is -1", f"write {wanted}"
+            elif size != -1 and wanted is not None and size != wanted:
+                yield (
+                    "outputs_shape",
+                    f"{tensor.name} axis {axis} is {size}; the inputs say {wanted}",
+                    f"write {wanted}",
+                )
