@@ -8,7 +8,7 @@ no tensor data and run on every call. Checks that must read data live beside the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,6 +47,26 @@ def refuse(
     """The error to raise, in the one form."""
     tail = f" ({hint})" if hint else ""
     return HybridOpsError(f"{op}: {argument}: {wrong}: got {got}; allowed {allowed} on {soc}{tail}")
+
+
+def hazards(
+    op: str, soc: str, error: str | None, entries: Sequence[Mapping[str, Any]], limit: int = 5
+) -> str:
+    """Text of a failed simulator launch: the fault that stopped it, then its reports, worst first."""
+    order = {"error": 0, "warning": 1, "note": 2}
+    ranked = sorted(entries, key=lambda e: order.get(str(e.get("severity")), 3))
+    lines = [f"{op}: kernel: {error}" if error else f"{op}: kernel: breaks rules of the hardware"]
+    for entry in ranked[:limit]:
+        place = f"{entry.get('kernel_file', 'kernel')}:{entry.get('line', '?')}"
+        begin, end = entry.get("bytes") or (0, 0)
+        what = entry.get("message") or f"{entry.get('api', '')} touches {entry.get('tensor', '?')}"
+        times = f", {entry['count']} times" if entry.get("count", 1) > 1 else ""
+        lines.append(
+            f"{place}: {entry.get('rule')}: {what}: tensor {entry.get('tensor') or '?'} bytes [{begin}, {end}){times}"
+        )
+    if len(ranked) > limit:
+        lines.append(f"and {len(ranked) - limit} more")
+    return "\n  ".join(lines) + f" (on {soc})"
 
 
 def words(names: Any) -> str:

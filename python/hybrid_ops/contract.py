@@ -192,6 +192,7 @@ _BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
+_UNARY = {ast.Not: operator.not_, ast.USub: operator.neg}
 _COMPARE = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt,
     ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
@@ -199,7 +200,10 @@ _COMPARE = {
 
 
 def evaluate(rule: str, axes: Mapping[str, Any]) -> Any:
-    """Value of a limit expression: axis letters, whole numbers, + - * // %, comparisons, and / or."""
+    """Value of a limit expression: axis letters, whole numbers, + - * // %, comparisons, and, or, not.
+
+    x // 0 is 0 and x % 0 is x, as on the C++ side: a limit over an empty axis is a fault of the limit's neighbours.
+    """
 
     def value(node: ast.AST) -> Any:
         match node:
@@ -210,7 +214,10 @@ def evaluate(rule: str, axes: Mapping[str, Any]) -> Any:
             case ast.Name():
                 return axes[node.id]
             case ast.BinOp() if type(node.op) in _BINARY:
-                return _BINARY[type(node.op)](value(node.left), value(node.right))
+                left, right = value(node.left), value(node.right)
+                if isinstance(node.op, ast.FloorDiv | ast.Mod) and right == 0:
+                    return 0 if isinstance(node.op, ast.FloorDiv) else left
+                return _BINARY[type(node.op)](left, right)
             case ast.Compare():
                 left = value(node.left)
                 for compare, other in zip(node.ops, node.comparators, strict=True):
@@ -219,6 +226,8 @@ def evaluate(rule: str, axes: Mapping[str, Any]) -> Any:
                         return False
                     left = right
                 return True
+            case ast.UnaryOp() if type(node.op) in _UNARY:
+                return _UNARY[type(node.op)](value(node.operand))
             case ast.BoolOp():
                 results = (value(v) for v in node.values)
                 return all(results) if isinstance(node.op, ast.And) else any(results)

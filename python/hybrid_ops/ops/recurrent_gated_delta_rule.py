@@ -98,7 +98,7 @@ def meaning(
     Returns:
         {"out": [T, NV, DV] in the dtype of value, "state": [S, NV, DV, DK] in the dtype of state}.
     """
-    heads, dv, dk = state.shape[1:]
+    heads, dk = state.shape[1], state.shape[3]
     group = heads // key.shape[1]
     pool = state.copy()
     out = np.zeros(value.shape, value.dtype)

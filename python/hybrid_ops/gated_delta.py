@@ -1,0 +1,186 @@
+"""ruDNN-shaped entry: `gated_delta_rule(GatedDeltaInput)` on [B, H, T, *] tensors with a float32 state.
+
+Mapping onto recurrent_gated_delta_rule (NK = NV = H):
+
+    query, key, value [B, H, T, D]    -> [B*T, H, D]
+    beta, log_decay   [B, H, T]       -> [B*T, H], log_decay stays float32
+    initial_state     [B, H, K, V]    -> pool [B, H, V, K], a copy: the caller's tensor is not overwritten
+    query_scale                       -> scale_value
+    lengths T for each of B sequences, slot b for each token of sequence b
+    final state                       <- pool, transposed back, as float32
+
+Precision: on ascend310p the pool is float16, so the float32 state is rounded on the way in and the final state on the
+way out (in between it is float32); on ascend910b the pool is float32 but query, key, value and beta are bfloat16. float32 operands fit
+neither chip: they are rounded to the chip's type, and a PrecisionWarning says so once. Only backend="reference"
+computes them unrounded.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, fields
+
+import torch
+
+from . import case, check, contract, runtime, torch_ops
+
+OP = "recurrent_gated_delta_rule"
+NAME = "gated_delta_rule"
+OPERANDS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+
+
+class GatedDeltaError(check.HybridOpsError):
+    """Shape, dtype, device or scale refused before anything ran."""
+
+
+class PrecisionWarning(UserWarning):
+    """The chip stores less precision than the tensors given."""
+
+
+@dataclass(frozen=True)
+class GatedDeltaInput:
+    """Operands of one call; query and key are normalised by the caller.
+
+    Args:
+        query, key: [B, H, T, K], float32, float16 or bfloat16.
+        value: [B, H, T, V]; beta: [B, H, T]; both in the dtype of query.
+        log_decay: [B, H, T], float32.
+        initial_state: [B, H, K, V], float32; never overwritten.
+        query_scale: finite factor of the query.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    beta: torch.Tensor
+    log_decay: torch.Tensor
+    initial_state: torch.Tensor
+    query_scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class GatedDeltaOutput:
+    """`output` [B, H, T, V] in the dtype of query, `final_state` [B, H, K, V] float32."""
+
+    output: torch.Tensor
+    final_state: torch.Tensor
+
+
+def _refuse(argument: str, wrong: str, got: object, allowed: object, soc: str) -> GatedDeltaError:
+    return GatedDeltaError(str(check.refuse(NAME, argument, wrong, got=got, allowed=allowed, soc=soc)))
+
+
+def _check(given: GatedDeltaInput, soc: str) -> None:
+    tensors = {f.name: getattr(given, f.name) for f in fields(given) if f.name != "query_scale"}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise _refuse(name, "not a tensor", type(tensor).__name__, "torch.Tensor", soc)
+        if tensor.is_quantized:
+            raise _refuse(name, "quantized", tensor.dtype, "F32, F16, BF16", soc)
+        if tensor.device != given.query.device:
+            raise _refuse(name, "tensors on several devices", tensor.device, given.query.device, soc)
+    if given.query.dtype not in OPERANDS:
+        raise _refuse("query", "dtype not available", given.query.dtype, check.words(OPERANDS.values()), soc)
+    for name, tensor in tensors.items():
+        wanted = torch.float32 if name in ("log_decay", "initial_state") else given.query.dtype
+        if tensor.dtype != wanted:
+            raise _refuse(name, "wrong dtype", tensor.dtype, wanted, soc)
+    if given.query.dim() != 4 or given.value.dim() != 4:
+        name = "query" if given.query.dim() != 4 else "value"
+        raise _refuse(name, "wrong rank", f"shape {list(tensors[name].shape)}", "[B, H, T, D]", soc)
+    b, h, t, k = given.query.shape
+    v = given.value.shape[3]
+    shapes = {"key": (b, h, t, k), "value": (b, h, t, v), "beta": (b, h, t), "log_decay": (b, h, t),
+              "initial_state": (b, h, k, v)}  # fmt: skip
+    for name, shape in shapes.items():
+        if tuple(tensors[name].shape) != shape:
+            hint = "wrong shape" if name != "key" else "wrong shape, head counts are equal (no grouped heads)"
+            raise _refuse(name, hint, list(tensors[name].shape), list(shape), soc)
+    scale = given.query_scale
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not math.isfinite(scale):
+        raise _refuse("query_scale", "not a finite number", scale, "a finite float", soc)
+
+
+def _rows(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """[B, H, T, …] -> [B*T, H, …], contiguous."""
+    return tensor.transpose(1, 2).flatten(0, 1).to(dtype).contiguous()
+
+
+def gated_delta_rule(
+    input: GatedDeltaInput,
+    *,
+    backend: str | None = None,
+    soc: str | None = None,
+    checks: str | None = None,
+) -> GatedDeltaOutput:
+    """Token-by-token gated delta rule over whole sequences, any T (T = 0 returns the initial state).
+
+    Args:
+        input: the operands, see `GatedDeltaInput`.
+        backend, soc, checks: as for every operator; `soc` None: float16 ascend310p, bfloat16 and float32 ascend910b.
+
+    Raises:
+        GatedDeltaError: the input is refused; nothing ran and nothing was written.
+    """
+    op = contract.load()[OP]
+    family = (
+        check.find_soc(op, soc)
+        if soc
+        else "ascend310p"
+        if input.query.dtype == torch.float16
+        else "ascend910b"
+    )
+    _check(input, family)
+    options = runtime.options()
+    chosen = backend or options.backend
+    if chosen is None and input.query.device.type == "cpu":
+        chosen = runtime.cpu_backend()
+    exact = chosen == "reference"
+    column = op.columns(family) - 1  # the last column has the widest state
+    operand = input.query.dtype if exact else getattr(torch, op.input("query").dtypes[family][column])
+    pool = torch.float32 if exact else getattr(torch, op.input("state").dtypes[family][column])
+    if operand != input.query.dtype or pool != torch.float32:
+        warnings.warn(
+            f"{NAME}: {family} computes {OPERANDS[input.query.dtype]} operands as {OPERANDS[operand]} and stores the state "
+            f"as {OPERANDS[pool]}",
+            PrecisionWarning, stacklevel=2,
+        )  # fmt: skip
+    b, h, t, _ = input.query.shape
+    device = input.query.device
+    tensors = {n: _rows(getattr(input, n), operand) for n in ("query", "key", "value", "beta")}
+    tensors["g"] = _rows(input.log_decay, torch.float32)
+    tensors["state"] = input.initial_state.transpose(2, 3).to(pool).contiguous().clone()
+    tensors["actual_seq_lengths"] = torch.full((b,), t, dtype=torch.int32, device=device)
+    tensors["ssm_state_indices"] = torch.arange(b, dtype=torch.int32, device=device).repeat_interleave(t)
+    if b * h * t == 0:
+        return GatedDeltaOutput(torch.empty_like(input.value), input.initial_state.clone())
+    if exact:
+        arrays = {n: torch_ops.to_numpy(x) for n, x in tensors.items()}
+        made = case.module(OP).meaning(**arrays, scale_value=float(input.query_scale))
+        out, state = (torch_ops.from_numpy(made[n]) for n in ("out", "state"))
+    else:
+        out, state = _on_chip(tensors, float(input.query_scale), chosen, soc or family, checks)
+    output = out.to(input.query.dtype).unflatten(0, (b, t)).transpose(1, 2).contiguous()
+    return GatedDeltaOutput(output, state.transpose(2, 3).float().contiguous())
+
+
+def _on_chip(
+    tensors: dict[str, torch.Tensor], scale: float, backend: str | None, soc: str, checks: str | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    op = contract.load()[OP]
+    try:
+        return torch_ops.call(
+            op,
+            tensors,
+            {"scale_value": scale},
+            functional=True,
+            backend=backend,
+            soc=soc,
+            checks=checks,
+            validate=None,
+        )
+    except check.HybridOpsError as error:
+        if type(error) is check.HybridOpsError:
+            raise GatedDeltaError(str(error)) from error
+        raise

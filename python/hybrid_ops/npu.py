@@ -1,0 +1,135 @@
+"""Calls the installed operator package on NPU tensors: the aclnn functions that CANN's opbuild makes from the OpDefs.
+
+The package's libcust_opapi.so exports two C functions per operator, `aclnn<Type>GetWorkspaceSize` and `aclnn<Type>`;
+their parameters follow from the contract: inputs in order, attributes, outputs that are not in place. torch_npu gives
+tensor memory and the stream. This file has not run on hardware yet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from . import check
+from .contract import Op
+
+VENDOR = "hybrid_ops"
+CUSTOM_PATHS = "ASCEND_CUSTOM_OPP_PATH"
+FORMAT_ND = 2  # aclFormat, acl/acl_base.h
+ACL_TYPE = {
+    "float32": 0, "float16": 1, "int8": 2, "int32": 3, "uint8": 4, "int16": 6, "int64": 9, "bool": 12, "bfloat16": 27,
+}  # fmt: skip
+_ATTR_TYPE = {
+    "float": ctypes.c_double,
+    "int": ctypes.c_int64,
+    "bool": ctypes.c_bool,
+    "string": ctypes.c_char_p,
+}
+
+
+def package_folders() -> list[Path]:
+    """Folders of this project's operator package, in the order CANN searches them: custom paths, then opp/vendors."""
+    found = []
+    for folder in filter(None, os.environ.get(CUSTOM_PATHS, "").split(os.pathsep)):
+        found += [p for p in (Path(folder), Path(folder) / "vendors" / VENDOR) if p.name == VENDOR]
+    opp = os.environ.get("ASCEND_OPP_PATH")
+    if opp:
+        found.append(Path(opp) / "vendors" / VENDOR)
+    return [p for p in dict.fromkeys(found) if (p / "op_impl").is_dir() or (p / "op_api").is_dir()]
+
+
+def _missing(op: Op, soc: str, wrong: str, got: object, allowed: str, hint: str = "") -> check.HybridOpsError:
+    return check.refuse(op.name, "backend", f"npu: {wrong}", got=got, allowed=allowed, soc=soc, hint=hint)
+
+
+def _open(op: Op, soc: str) -> tuple[ctypes.CDLL, ctypes.CDLL]:
+    """(library of the package, CANN's tensor library), refusing with what is missing and how to get it."""
+    folders = package_folders()
+    if not folders:
+        got = f"{CUSTOM_PATHS}={os.environ.get(CUSTOM_PATHS, '')!r}"
+        hint = "./build.sh package, install it, source its set_env.bash before Python starts"
+        raise _missing(
+            op, soc, "operator package not found", got, f"a path whose vendors/{VENDOR} holds op_api", hint
+        )
+    library = folders[0] / "op_api" / "lib" / "libcust_opapi.so"
+    if not library.is_file():
+        raise _missing(
+            op,
+            soc,
+            "operator package is incomplete",
+            f"no {library}",
+            "a package built with ./build.sh package",
+        )
+    return _load(str(library)), _load("libnnopbase.so")
+
+
+@cache
+def _load(name: str) -> ctypes.CDLL:
+    return ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+
+
+def _tensor(base: ctypes.CDLL, tensor: Any, dtype: str) -> ctypes.c_void_p:
+    if tensor is None:
+        return ctypes.c_void_p(None)
+    dims = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
+    strides = (ctypes.c_int64 * tensor.dim())(*tensor.stride())
+    storage = (ctypes.c_int64 * 1)(tensor.untyped_storage().nbytes() // tensor.element_size())
+    base.aclCreateTensor.restype = ctypes.c_void_p
+    return ctypes.c_void_p(
+        base.aclCreateTensor(
+            dims, ctypes.c_uint64(tensor.dim()), ACL_TYPE[dtype], strides, ctypes.c_int64(tensor.storage_offset()),
+            FORMAT_ND, storage, ctypes.c_uint64(1), ctypes.c_void_p(tensor.untyped_storage().data_ptr()),
+        )
+    )  # fmt: skip
+
+
+def call(
+    op: Op, soc: str, tensors: Mapping[str, Any], attrs: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> None:
+    """Run `op` on NPU tensors; `outputs` holds the allocated tensors of outputs that are not in place.
+
+    Raises:
+        HybridOpsError: torch_npu or the package is missing, or aclnn returned an error (with its code).
+    """
+    try:
+        import torch
+        import torch_npu
+    except ImportError as error:
+        hint = "install CANN and torch_npu, then the operator package"
+        raise _missing(op, soc, "torch_npu cannot be imported", error, "reference, sim", hint) from error
+    package, base = _open(op, soc)
+    handles = []
+
+    def handle(tensor: Any, dtype: str) -> ctypes.c_void_p:
+        handles.append(_tensor(base, tensor, dtype))
+        return handles[-1]
+
+    def name_of(tensor: Any) -> str:
+        return "" if tensor is None else str(tensor.dtype).removeprefix("torch.")
+
+    arguments: list[Any] = [handle(tensors.get(t.name), name_of(tensors.get(t.name))) for t in op.inputs]
+    for attr in op.attrs:
+        value = attrs[attr.name]
+        arguments.append(_ATTR_TYPE[attr.type](value.encode() if isinstance(value, str) else value))
+    arguments += [handle(outputs[t.name], name_of(outputs[t.name])) for t in op.outputs if not t.inplace]
+    size, executor = ctypes.c_uint64(0), ctypes.c_void_p()
+    try:
+        prepare = getattr(package, f"aclnn{op.type}GetWorkspaceSize")
+        code = prepare(*arguments, ctypes.byref(size), ctypes.byref(executor))
+        if code:
+            raise _missing(op, soc, f"aclnn{op.type}GetWorkspaceSize failed", f"code {code}", "code 0")
+        workspace = torch.empty(size.value, dtype=torch.uint8, device=next(iter(outputs.values())).device)
+        stream = ctypes.c_void_p(torch_npu.npu.current_stream().npu_stream)
+        code = getattr(package, f"aclnn{op.type}")(
+            ctypes.c_void_p(workspace.data_ptr()), size, executor, stream
+        )
+        if code:
+            raise _missing(op, soc, f"aclnn{op.type} failed", f"code {code}", "code 0")
+    finally:
+        for tensor in handles:
+            if tensor.value:
+                base.aclDestroyTensor(tensor)

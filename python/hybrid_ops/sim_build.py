@@ -1,0 +1,173 @@
+"""Compiles the simulator core, and kernels as shared libraries that the core can enter."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import jinja2
+
+from . import build, check, dtypes, host, paths
+from . import soc as platform
+from .contract import Op
+
+# Unsafe maths off and contraction off: results must not depend on the host's vector width. No unique symbols: kernel
+# libraries of two SoCs live in one process and must not share template statics.
+FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-gnu-unique", "-Wno-unknown-pragmas"]
+
+
+class SimulatorError(check.HybridOpsError):
+    """The simulator cannot be used here: no compiler, no sources, a kernel that does not compile."""
+
+
+def _include_flags() -> list[str]:
+    """-isystem, so that the hash covers what `_headers` names and not the whole of sim/."""
+    sim = paths.source_dir("sim")
+    return [f"-isystem{sim / 'include'}", f"-isystem{sim}"]
+
+
+def _headers() -> list[Path]:
+    """What kernel libraries include: the kernel-side headers and the core's interface to them."""
+    sim = paths.source_dir("sim")
+    include = [p for p in sorted((sim / "include").iterdir()) if p.name not in host.HEADER_FOLDERS]
+    return [*include, sim / "core" / "op.h", sim / "core" / "engine.h"]
+
+
+def _compile(name: str, sources: Sequence[Path], flags: Sequence[str], **more: object) -> Path:
+    try:
+        return build.compile_shared(name, sources, flags, **more)  # type: ignore[arg-type]
+    except (build.BuildError, FileNotFoundError) as error:
+        raise SimulatorError(str(error)) from error
+
+
+def core_library() -> Path:
+    """Path of libascsim.so, built if necessary."""
+    core = paths.source_dir("sim") / "core"
+    flags = [*FLAGS, *build.march_flags(), *_include_flags(), "-pthread"]
+    return _compile("libascsim", sorted(core.glob("*.cpp")), flags, depends=[core, *_headers()])
+
+
+@cache
+def load_core() -> ctypes.CDLL:
+    """The core, its symbols visible to the kernel libraries loaded after it."""
+    library = ctypes.CDLL(str(core_library()), mode=ctypes.RTLD_GLOBAL)
+    library.ascsim_launch.restype = ctypes.c_void_p
+    library.ascsim_launch.argtypes = [ctypes.c_void_p]
+    library.ascsim_free.argtypes = [ctypes.c_void_p]
+    return library
+
+
+def soc_macros(soc: str) -> list[str]:
+    """What the device compiler of that SoC predefines."""
+    figures = platform.load(soc).figures
+    arch, npu = figures["soc.aicore_arch"], figures["soc.npu_arch"]
+    names = [*figures["soc.arch_macros"].split(), figures["soc.define"]]
+    return [f"-D__CCE_AICORE__={arch}", f"-D__NPU_ARCH__={npu}", *(f"-D{name}" for name in names)]
+
+
+def dtype_macros(op: Op, soc: str, column: int) -> list[str]:
+    """The macros CANN's opbuild gives a kernel for one dtype combination."""
+    macros = {}
+    for tensor in (*op.outputs, *op.inputs):
+        dtype = tensor.dtypes[soc][column]
+        upper = tensor.name.upper()
+        macros[f"DTYPE_{upper}"] = dtypes.KERNEL_TYPE[dtype]
+        macros[f"ORIG_DTYPE_{upper}"] = dtypes.GE_TYPE[dtype]
+        macros[f"FORMAT_{upper}"] = "FORMAT_ND"
+    return [f"-D{name}={value}" for name, value in macros.items()]
+
+
+def _glue(kernel: Path, entry: str) -> Path:
+    """The generated translation unit, written whole into the cache (or found there)."""
+    env = jinja2.Environment(loader=jinja2.PackageLoader("hybrid_ops"), undefined=jinja2.StrictUndefined)
+    text = env.get_template("kernel_glue.cpp.j2").render(kernel=kernel.as_posix(), entry=entry)
+    try:
+        target = build.cache_dir() / f"glue-{hashlib.sha256(text.encode()).hexdigest()[:16]}.cpp"
+        if not target.is_file():
+            with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=".glue", delete=False) as file:
+                file.write(text)
+            os.replace(file.name, target)
+    except build.BuildError as error:
+        raise SimulatorError(str(error)) from error
+    return target
+
+
+def compile_kernel_file(
+    path: Path | str,
+    entry: str,
+    defines: Mapping[str, str | None] | Sequence[str] = (),
+    soc: str = "ascend310p",
+    *,
+    include: Sequence[Path | str] = (),
+    name: str | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Compile any kernel source for the simulator; returns the library, cached by the hash of all it includes.
+
+    Args:
+        path: kernel .cpp, unmodified.
+        entry: the `__global__ __aicore__` function to enter (C++ or C linkage).
+        defines: macros, as {"NAME": "value" or None} or as ready `-D…` flags.
+        soc: family or chip name; chooses the SoC macros.
+        include: further include folders, searched before the simulator's.
+
+    Raises:
+        SimulatorError: no compiler, source missing, or it does not compile (with the first compiler lines).
+        HybridOpsError: unknown SoC.
+    """
+    kernel = Path(path).resolve()
+    if not kernel.is_file():
+        raise SimulatorError(
+            f"{entry}: kernel: source missing: got {path}; allowed an existing .cpp file on {soc}"
+        )
+    flags = (
+        [f"-D{n}" if v is None else f"-D{n}={v}" for n, v in defines.items()]
+        if isinstance(defines, Mapping)
+        else list(defines)
+    )
+    flags = [*FLAGS, *build.march_flags(), *soc_macros(soc), *flags]
+    flags += [*(f"-I{Path(folder).resolve()}" for folder in include), *_include_flags()]
+    stem = name or f"{entry}-{platform.load(soc).family}"
+    depends = [kernel, *sorted(kernel.parent.glob("*.h")), *_headers()]
+    return _compile(
+        stem, [_glue(kernel, entry)], flags, depends=depends, link=["-Wl,-Bsymbolic"], quiet=quiet
+    )
+
+
+def compile_kernel(op: Op | str, soc: str, column: int = 0, *, quiet: bool = False) -> Path:
+    """The library of one operator for one SoC and dtype column (see contract.json).
+
+    Raises:
+        SimulatorError, HybridOpsError: as `compile_kernel_file`.
+    """
+    found = check.find_op(op)
+    family = check.find_soc(found, soc)
+    sources = paths.source_dir("op_kernel")
+    return compile_kernel_file(
+        sources / f"{found.name}.cpp", found.name, dtype_macros(found, family, column), family,
+        include=[sources], name=f"{found.name}-{family}-{column}", quiet=quiet,
+    )  # fmt: skip
+
+
+@cache
+def load_kernel(path: Path) -> ctypes.CDLL:
+    """A kernel library, loaded once, after the core."""
+    load_core()
+    return ctypes.CDLL(str(path))
+
+
+def build_all(socs: Sequence[str] = ()) -> list[Path]:
+    """Build the core and every kernel library ahead of time; returns their paths."""
+    from . import contract
+
+    done = [core_library()]
+    for op in contract.load().values():
+        for soc in op.socs:
+            if not socs or soc in socs:
+                done += [compile_kernel(op, soc, column) for column in range(op.columns(soc))]
+    return done
