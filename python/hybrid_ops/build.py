@@ -1,9 +1,8 @@
 """Builds C++ shared libraries on first use into a user cache keyed by the hash of their sources.
 
 One function does the work, :func:`compile_shared`; the host side (``host.py``) and the simulator (``sim.py``)
-call it. The cache is ``$HYBRID_OPS_CACHE``, else ``~/.cache/hybrid_ops`` (``$XDG_CACHE_HOME`` is
-respected). A
-library appears there by an atomic rename only: a killed build leaves nothing that a later run could load.
+call it. The cache is ``$HYBRID_OPS_CACHE``, else ``~/.cache/hybrid_ops`` (``$XDG_CACHE_HOME`` is respected).
+A library appears there by an atomic rename only: a killed build leaves nothing that a later run could load.
 """
 
 from __future__ import annotations
@@ -85,12 +84,14 @@ def source_hash(sources: Iterable[Path], flags: Sequence[str], depends: Iterable
     """16 hex digits over the sources, the flags, and every header below the ``-I`` folders and ``depends``.
 
     File names count relative to their folder, not absolutely: two checkouts of one state share a cache entry.
+    Folders given as ``-isystem<folder>`` do not count; name what matters of them in ``depends``.
     """
     digest = hashlib.sha256()
     digest.update(f"{sys.platform}/{platform.machine()}\0".encode())
     roots = [Path(flag[2:]) for flag in flags if flag.startswith("-I") and len(flag) > 2]
     for flag in flags:
-        digest.update(b"-I" if flag.startswith("-I") else flag.encode())
+        place = next((option for option in ("-I", "-isystem") if flag.startswith(option)), flag)
+        digest.update(place.encode())
         digest.update(b"\0")
     for path in [*sources, *roots, *depends]:
         for name, file in _files(Path(path)):

@@ -1,0 +1,163 @@
+// Axis rules: words separated by blanks ("T NV DK"), alternatives by " | " and told apart by rank. A word is
+// an axis letter, a number, or an axis with +n or *n. The first use of an axis binds it, later uses must
+// agree.
+#pragma once
+#include <cctype>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "refusal.h"
+
+namespace hybrid_ops {
+
+constexpr int64_t kUnknown = -1;  // a dimension that shape inference does not know yet
+
+inline std::vector<std::string> Split(std::string_view text, char separator) {
+    std::vector<std::string> parts;
+    std::string part;
+    auto flush = [&] {
+        while (!part.empty() && part.back() == ' ') part.pop_back();
+        if (!part.empty()) parts.push_back(part);
+        part.clear();
+    };
+    for (char c : text) {
+        if (c == separator) {
+            flush();
+        } else if (c != ' ' || !part.empty()) {
+            part += c;
+        }
+    }
+    flush();
+    return parts;
+}
+
+struct Word {
+    std::string text;
+    std::string axis;  // empty: a plain number
+    char sign = '+';
+    int64_t figure = 0;
+
+    explicit Word(const std::string& word) : text(word) {
+        size_t end = 0;
+        while (end < word.size() && (std::isalnum(static_cast<unsigned char>(word[end])) || word[end] == '_'))
+            ++end;
+        if (std::isdigit(static_cast<unsigned char>(word[0]))) {
+            figure = std::stoll(word);
+            return;
+        }
+        axis = word.substr(0, end);
+        if (end < word.size()) {
+            sign = word[end];
+            figure = std::stoll(word.substr(end + 1));
+        }
+    }
+    int64_t SizeFor(int64_t bound) const {
+        if (axis.empty()) return figure;
+        return sign == '*' ? bound * figure : bound + figure;
+    }
+    // The axis that gives this size; false when no whole number does.
+    bool Solve(int64_t size, int64_t* bound) const {
+        if (sign == '*' && figure != 0 && size % figure != 0) return false;
+        *bound = sign == '*' && figure != 0 ? size / figure : size - figure;
+        return true;
+    }
+};
+
+inline std::vector<Word> ParseRule(const std::string& rule) {
+    std::vector<Word> words;
+    for (const std::string& word : Split(rule, ' ')) words.emplace_back(word);
+    return words;
+}
+
+// "[T, NV] or [T, NV, DK]"
+inline std::string RuleText(const char* axes) {
+    std::string text;
+    for (const std::string& rule : Split(axes, '|')) {
+        text += text.empty() ? "[" : " or [";
+        const std::vector<std::string> words = Split(rule, ' ');
+        for (size_t i = 0; i < words.size(); ++i) text += (i == 0 ? "" : ", ") + words[i];
+        text += "]";
+    }
+    return text;
+}
+
+class Axes {
+ public:
+    bool Has(std::string_view axis) const { return Find(axis) != nullptr; }
+    // Size of an axis; `absent` for one that only an absent optional argument would bind.
+    int64_t Size(std::string_view axis, int64_t absent = 0) const {
+        const Bound* bound = Find(axis);
+        return bound == nullptr ? absent : bound->size;
+    }
+
+    // Binds the axes of one argument. False: `fault` says what does not fit.
+    bool Bind(const std::string& argument, const char* axes, const std::vector<int64_t>& shape,
+              Fault* fault) {
+        for (const std::string& rule : Split(axes, '|')) {
+            const std::vector<Word> words = ParseRule(rule);
+            if (words.size() == shape.size()) return BindRule(argument, words, shape, fault);
+        }
+        *fault = {argument, "wrong rank",
+                  "rank " + std::to_string(shape.size()) + " (shape " + ShapeText(shape) + ")",
+                  RuleText(axes), ""};
+        return false;
+    }
+
+    // Shape that a rule stands for; an unbound axis gives kUnknown.
+    std::vector<int64_t> Shape(const std::string& rule) const {
+        std::vector<int64_t> shape;
+        for (const Word& word : ParseRule(rule)) {
+            const Bound* bound = Find(word.axis);
+            shape.push_back(word.axis.empty()  ? word.figure
+                            : bound == nullptr ? kUnknown
+                                               : word.SizeFor(bound->size));
+        }
+        return shape;
+    }
+
+ private:
+    struct Bound {
+        std::string axis;
+        int64_t size;
+        std::string argument;  // that bound it
+    };
+
+    const Bound* Find(std::string_view axis) const {
+        for (const Bound& bound : bound_) {
+            if (bound.axis == axis) return &bound;
+        }
+        return nullptr;
+    }
+
+    bool BindRule(const std::string& argument, const std::vector<Word>& words,
+                  const std::vector<int64_t>& shape, Fault* fault) {
+        for (size_t i = 0; i < words.size(); ++i) {
+            const Word& word = words[i];
+            if (shape[i] == kUnknown) continue;
+            const Bound* bound = Find(word.axis);
+            int64_t solved = 0;
+            const bool whole = word.Solve(shape[i], &solved);
+            if (!word.axis.empty() && bound == nullptr && whole) {
+                bound_.push_back({word.axis, solved, argument});
+                continue;
+            }
+            const bool known = word.axis.empty() || bound != nullptr;
+            const int64_t wanted = known ? word.SizeFor(bound == nullptr ? 0 : bound->size) : 0;
+            if (known && wanted == shape[i]) continue;
+            fault->argument = argument;
+            fault->wrong = bound == nullptr ? "axis " + word.text + " is wrong"
+                                            : "axis " + word.text + " differs from " + word.text + " of " +
+                                                  bound->argument;
+            fault->got = word.text + "=" + std::to_string(shape[i]) + " (shape " + ShapeText(shape) + ")";
+            fault->allowed = word.text + "=" + (known ? std::to_string(wanted) : word.text);
+            return false;
+        }
+        return true;
+    }
+
+    std::vector<Bound> bound_;
+};
+
+}  // namespace hybrid_ops

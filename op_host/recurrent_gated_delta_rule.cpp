@@ -1,0 +1,74 @@
+// RecurrentGatedDeltaRule: decode steps of the gated delta rule, updating a pool of recurrent states in
+// place.
+#include "contract.h"
+#include "tiling.h"
+
+namespace {
+
+using namespace hybrid_ops;
+
+// Order and names are those of exported models and must not change.
+constexpr Arg kInputs[] = {
+    {"query", kRequired, "T NK DK", "float16 | bfloat16",
+     "rows of all sequences, packed; normalised by the caller"},
+    {"key", kRequired, "T NK DK", "float16 | bfloat16", "packed like query; normalised by the caller"},
+    {"value", kRequired, "T NV DV", "float16 | bfloat16", "value head h belongs to key head h // (NV / NK)"},
+    {"beta", kRequired, "T NV", "float16 | bfloat16", "step size, 0 to 1, after the sigmoid"},
+    {"state", kRequired, "S NV DV DK", "float16 | bfloat16 float32", "pool of S states, updated in place"},
+    {"actual_seq_lengths", kRequired, "B", "int32",
+     "lengths that sum to T, not offsets; 0 leaves the state alone"},
+    {"ssm_state_indices", kRequired, "T | B S_max", "int32",
+     "slot per row, or per sequence and step; negative: padded row, nothing read or written, zero output"},
+    {"g", kOptional, "T NV", "float32", "log decay per value head, at most 0; absent: no decay"},
+    {"gk", kOptional, "T NV | T NV DK", "float32",
+     "log decay per value head, or per value head and key channel"},
+    {"num_accepted_tokens", kOptional, "B", "int32",
+     "tokens the previous step accepted: the state is read at that step's slot; at most 0: padded sequence"},
+};
+
+constexpr Arg kOutputs[] = {
+    {"out", kRequired, "T NV DV", "float16 | bfloat16", "readout of the updated state"},
+    {"state", kRequired, "S NV DV DK", "float16 | bfloat16 float32", "the input of this name, updated"},
+};
+
+constexpr Attr kAttrs[] = {
+    {"scale_value", AttrType::kFloat, kOptional, "1.0", "multiplies query; usually 1 / sqrt(DK)"},
+};
+
+constexpr LimitRule kLimits[] = {
+    {"1 <= NK <= 256", "NK out of range"},           {"1 <= NV <= 256", "NV out of range"},
+    {"NV % NK == 0", "NV must be a multiple of NK"}, {"16 <= DK <= 512", "DK out of range"},
+    {"16 <= DV <= 512", "DV out of range"},          {"S_max * B >= T", "table too small for T rows"},
+    {"B >= 1 or T == 0", "rows without a sequence"},
+};
+
+constexpr Operator kOperator = {
+    "RecurrentGatedDeltaRule",
+    "One or more decode steps of the gated delta rule per sequence, updating a pool of recurrent states.",
+    "ascend310p ascend910b",
+    kInputs,
+    kOutputs,
+    kAttrs,
+    kLimits,
+};
+
+ge::graphStatus Tiling(gert::TilingContext* context) {
+    Call call(kOperator, context);
+    if (call.Check() != ge::GRAPH_SUCCESS) return ge::GRAPH_FAILED;
+    return ge::GRAPH_SUCCESS;
+}
+
+}  // namespace
+
+namespace ops {
+
+class RecurrentGatedDeltaRule : public OpDef {
+ public:
+    explicit RecurrentGatedDeltaRule(const char* name) : OpDef(name) {
+        hybrid_ops::Declare<kOperator>(*this, Tiling);
+    }
+};
+
+OP_ADD(RecurrentGatedDeltaRule);
+
+}  // namespace ops

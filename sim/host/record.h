@@ -1,0 +1,12 @@
+#pragma once
+#include <string>
+
+namespace hostsim {
+
+// The document of contract.json for every registered operator, in order of type name.
+std::string ContractJson();
+
+// RecurrentGatedDeltaRule -> recurrent_gated_delta_rule
+std::string SnakeCase(const std::string& type);
+
+}  // namespace hostsim
