@@ -28,6 +28,9 @@ struct SocInfo {
 struct MaskState {
     bool counter = false;
     uint64_t lo = ~0ull, hi = ~0ull;
+    bool set_by_kernel = false;     // SetVectorMask put it there
+    const char* lost_to = nullptr;  // call that overwrote a mask set by the kernel
+    Loc lost_at{"", 0};
 };
 
 // State of the block that is running now.

@@ -50,9 +50,13 @@ struct Op {
     Pipe peer = Pipe::S;   // Set/WaitFlag: the other pipe (src = pipe, dst = peer for SetFlag; reverse for WaitFlag)
     int32_t event = -1;    // Set/WaitFlag, CrossSet/CrossWait id
     Work work;
-    Access access[6];
     uint8_t accesses = 0;
     Loc loc{"", 0};
+    static constexpr uint8_t kMaxAccesses = 16;
+    union {  // left uninitialised: only the first `accesses` entries mean anything
+        Access access[kMaxAccesses];
+    };
+    Op() {}
     Access& Add(const Access& a) { return access[accesses++] = a; }
 };
 

@@ -1,0 +1,154 @@
+"""Turns sim/soc/support_<soc>.toml into the compile-time checks of sim/include/ascsim/generated/support_<soc>.h.
+
+Usage: ``python sim/gen_support.py`` writes the headers, ``--check`` fails when a committed header is stale.
+Each API becomes ``ascsim::support::<Api><T…>()``: instantiating it with types the SoC lacks is a compile error that
+names call, type and SoC.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+SIM = Path(__file__).resolve().parent
+SOCS = ("ascend310p", "ascend910b")
+TYPES = (
+    "half", "bfloat16_t", "float", "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t", "int64_t",
+    "uint64_t", "AscendC::int4b_t",
+)  # fmt: skip
+MODES = ("NONE", "RINT", "FLOOR", "CEIL", "ROUND", "TRUNC", "ODD", "DEQ")
+
+
+def load(soc: str) -> dict:
+    """The ``[support]`` table of one SoC, ``cast`` included."""
+    return tomllib.loads((SIM / "soc" / f"support_{soc}.toml").read_text())["support"]
+
+
+def _same(name: str, cpp: str) -> str:
+    return f"std::is_same_v<{name}, {cpp}>"
+
+
+def _cpp(name: str) -> str:
+    return "AscendC::int4b_t" if name == "int4b_t" else name
+
+
+def _elsewhere(other_soc: str, has: bool, what: str = "it") -> str:
+    return f" ({other_soc} has {what})" if has else ""
+
+
+def _typed(api: str, allowed: list[str], soc: str, other_soc: str, other: object) -> list[str]:
+    """Check of an API whose operands share one type T."""
+    lines = [f"template <typename T, typename = T> constexpr void {api}() {{"]
+    for cpp in TYPES:
+        name = cpp.removeprefix("AscendC::")
+        if name in allowed:
+            continue
+        note = _elsewhere(other_soc, isinstance(other, list) and name in other)
+        text = f"{api}: dtype {name} is not available on {soc}; allowed {', '.join(allowed)}{note}"
+        lines.append(f'    static_assert(!{_same("T", cpp)}, "{text}");')
+    any_of = " || ".join(_same("T", _cpp(t)) for t in TYPES)
+    lines.append(f'    static_assert({any_of}, "{api}: dtype is not available on {soc}; allowed {", ".join(allowed)}");')
+    return [*lines, "}"]
+
+
+def _pairs(api: str, allowed: list[str], soc: str) -> list[str]:
+    tests = " || ".join(
+        f"({_same('D', _cpp(d))} && {_same('S', _cpp(s))})" for d, s in (pair.split() for pair in allowed)
+    )
+    text = f"{api}: this dst/src dtype pair is not available on {soc}; allowed {', '.join(allowed)}"
+    lines = [f"template <typename D, typename S> constexpr void {api}() {{"]
+    if not any("bfloat16_t" in pair for pair in allowed):
+        both = f"{_same('D', 'bfloat16_t')} || {_same('S', 'bfloat16_t')}"
+        lines.append(f'    static_assert(!({both}), "{api}: dtype bfloat16_t is not available on {soc}");')
+    return [*lines, f'    static_assert({tests}, "{text}");', "}"]
+
+
+def _cast(table: dict[str, list[str]], soc: str, other_soc: str, other: dict[str, list[str]]) -> list[str]:
+    lines = ["// Bit m set: rounding mode m is available; bit 7: scaled by SetDeqScale."]
+    lines.append("template <typename D, typename S> constexpr uint32_t CastModes() {")
+    for pair, modes in table.items():
+        d, s = pair.split()
+        bits = sum(1 << MODES.index(m) for m in modes)
+        lines.append(f"    if constexpr ({_same('D', _cpp(d))} && {_same('S', _cpp(s))}) return 0x{bits:x};")
+    lines += ["    return 0;", "}"]
+    lines.append("template <typename D, typename S> constexpr uint32_t CastModesElsewhere() {")
+    for pair, modes in other.items():
+        d, s = pair.split()
+        bits = sum(1 << MODES.index(m) for m in modes)
+        lines.append(f"    if constexpr ({_same('D', _cpp(d))} && {_same('S', _cpp(s))}) return 0x{bits:x};")
+    lines += ["    return 0;", "}"]
+    lines.append("template <typename D, typename S> constexpr void Cast() {")
+    if not any("bfloat16_t" in pair for pair in table):
+        both = f"{_same('D', 'bfloat16_t')} || {_same('S', 'bfloat16_t')}"
+        lines.append(f'    static_assert(!({both}), "Cast: dtype bfloat16_t is not available on {soc} ({other_soc} has it)");')
+    for pair in other:
+        if pair not in table and "bfloat16_t" not in pair:
+            d, s = pair.split()
+            lines.append(
+                f'    static_assert(!({_same("D", _cpp(d))} && {_same("S", _cpp(s))}), '
+                f'"Cast: {s} to {d} is not available on {soc} ({other_soc} has it)");'
+            )
+    listed = ", ".join("{1} to {0}".format(*pair.split()) for pair in table)
+    lines.append(f'    static_assert(CastModes<D, S>() != 0, "Cast: this dtype pair is not available on {soc}; allowed {listed}");')
+    return [*lines, "}"]
+
+
+def generate(soc: str) -> str:
+    """Text of the generated header of one SoC."""
+    other_soc = next(s for s in SOCS if s != soc)
+    table, other = load(soc), load(other_soc)
+    macro = "ASCSIM_SOC_310P" if soc == "ascend310p" else "ASCSIM_SOC_910B"
+    out = [
+        f"// Generated by gen_support.py from support_{soc}.toml; do not edit.",
+        "#pragma once",
+        '#include "ascsim/bf16.h"',
+        '#include "ascsim/half.h"',
+        '#include "ascsim/types.h"',
+        "",
+        f"#if !defined({macro})",
+        f'#error "support_{soc}.h is for kernels built with {macro}"',
+        "#endif",
+        "",
+        "namespace ascsim::support {",
+        "",
+        f'constexpr const char* kSoc = "{soc}";',
+        f'constexpr const char* kOtherSoc = "{other_soc}";',
+        "template <typename...> constexpr bool kNever = false;",
+        "",
+    ]
+    for api, value in table.items():
+        if api == "cast":
+            out += _cast(value, soc, other_soc, other["cast"])
+        elif value == "no":
+            has = other.get(api, "no") != "no"
+            text = f"{api} is not available on {soc}{_elsewhere(other_soc, has)}"
+            out.append(f'template <typename... T> constexpr void {api}() {{ static_assert(kNever<T...>, "{text}"); }}')
+        elif value == "yes":
+            out.append(f"template <typename... T> constexpr void {api}() {{}}")
+        elif " " in value[0]:
+            out += _pairs(api, value, soc)
+        else:
+            out += _typed(api, value, soc, other_soc, other.get(api))
+    return "\n".join([*out, "", "}  // namespace ascsim::support", ""])
+
+
+def main(argv: list[str]) -> int:
+    """Writes (or with ``--check`` compares) both headers; returns the process exit status."""
+    stale = []
+    for soc in SOCS:
+        path = SIM / "include" / "ascsim" / "generated" / f"support_{soc}.h"
+        text = generate(soc)
+        if "--check" in argv:
+            if not path.exists() or path.read_text() != text:
+                stale.append(path.name)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    if stale:
+        print(f"gen_support: {', '.join(stale)}: stale: run python sim/gen_support.py", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
