@@ -48,7 +48,7 @@ def _compile(name: str, sources: Sequence[Path], flags: Sequence[str], **more: o
 def core_library() -> Path:
     """Path of libascsim.so, built if necessary."""
     core = paths.source_dir("sim") / "core"
-    flags = [*FLAGS, *build.march_flags(), *_include_flags(), "-pthread"]
+    flags = [*FLAGS, "-O3", *build.march_flags(), *_include_flags(), "-pthread"]  # vectorised shadow scans
     return _compile("libascsim", sorted(core.glob("*.cpp")), flags, depends=[core, *_headers()])
 
 

@@ -1,0 +1,89 @@
+#include "core/report.h"
+
+#include <cstdarg>
+
+#include "core/state.h"
+
+namespace ascsim {
+
+void Reporter::Add(Hazard h) {
+    if (h.severity == Severity::Error) ++errors_;
+    const Key key{h.rule, h.site.file, h.site.line, h.other.file, h.other.line, h.tensor};
+    const auto [it, fresh] = index_.try_emplace(key, hazards_.size());
+    if (fresh) hazards_.push_back(std::move(h));
+    else ++hazards_[it->second].count;
+}
+
+void Reporter::Write(Json& out) const {
+    constexpr const char* severities[] = {"note", "warning", "error"};
+    out.Open('[');
+    for (const Hazard& h : hazards_) {
+        out.Open('{');
+        out.Key("rule").Str(h.rule).Key("severity").Str(severities[int(h.severity)]);
+        out.Key("kernel_file").Str(h.site.file).Key("line").Int(h.site.line).Key("api").Str(h.site.api);
+        out.Key("tensor").Str(h.tensor).Key("bytes").Open('[').Int(int64_t(h.begin)).Int(int64_t(h.end)).Close(']');
+        out.Key("core").Int(h.core).Key("pipe").Str(h.pipe).Key("other");
+        if (h.has_other) {
+            out.Open('{').Key("api").Str(h.other.api).Key("file").Str(h.other.file);
+            out.Key("line").Int(h.other.line).Key("pipe").Str(h.other_pipe).Close('}');
+        } else {
+            out.Null();
+        }
+        out.Key("count").Int(int64_t(h.count)).Key("message").Str(h.message).Close('}');
+    }
+    out.Close(']');
+}
+
+namespace {
+
+std::string Format(const char* format, va_list args) {
+    va_list copy;
+    va_copy(copy, args);
+    const int n = std::vsnprintf(nullptr, 0, format, copy);
+    va_end(copy);
+    std::string text(n > 0 ? n : 0, '\0');
+    std::vsnprintf(text.data(), text.size() + 1, format, args);
+    return text;
+}
+
+Hazard Basic(Severity severity, const Op& op, const char* rule, std::string text) {
+    Hazard h;
+    h.rule = rule;
+    h.severity = severity;
+    h.site = {op.name, op.loc.file, op.loc.line};
+    h.pipe = PipeName(op.pipe);
+    h.core = g_block ? g_block->core.block_idx : 0;
+    h.message = std::string(op.name) + ": " + text;
+    if (op.accesses) {
+        const Access& a = op.access[0];
+        h.tensor = a.mem == Mem::GM ? g_launch->gm.Name(a.base) : LocalName(*g_block, a.mem, a.base);
+        h.begin = a.base;
+        h.end = a.base + a.block_bytes;
+    }
+    return h;
+}
+
+}  // namespace
+
+void Report(Severity severity, const Op& op, const char* rule, const char* format, ...) {
+    va_list args;
+    va_start(args, format);
+    g_launch->reporter.Add(Basic(severity, op, rule, Format(format, args)));
+    va_end(args);
+}
+
+void Fail(const Op& op, const char* rule, const char* format, ...) {
+    va_list args;
+    va_start(args, format);
+    Hazard h = Basic(Severity::Error, op, rule, Format(format, args));
+    va_end(args);
+    if (g_launch->error.empty()) {
+        g_launch->error = std::string(op.loc.file) + ":" + std::to_string(op.loc.line) + ": core " +
+                          std::to_string(h.core) + ": " + h.message;
+    }
+    g_launch->reporter.Add(std::move(h));
+    g_launch->stopped = true;
+    throw KernelStop{};
+}
+
+}  // namespace ascsim
