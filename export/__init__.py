@@ -14,7 +14,7 @@ _HOMES = {
     "profile": "profiles",
     "custom_attributes": "custom_node",
     "DecodeStep": "decode_graph",
-    "export_decode": "export_decode",
+    "export_decode": "decode",
     "export_module": "onnx_export",
     "save_model": "save",
     "check_model": "lite_rules",

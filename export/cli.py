@@ -1,8 +1,10 @@
-"""`hybrid-ops check`: judge an ONNX file before the converter does."""
+"""`hybrid-ops check`, `rules` and `run`: judge an ONNX file before the converter does, list rules, the main job."""
 
 from __future__ import annotations
 
 import json
+import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +15,7 @@ from rich.table import Table
 from hybrid_ops import check as checks
 from hybrid_ops.export import lite_rules
 
-app = typer.Typer(help="ONNX export: check files, list rules.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 def parse_version(text: str) -> tuple[int, int]:
@@ -37,12 +39,8 @@ def check(
 
     Exit code 0: nothing, or warnings only; 1: something would be silently wrong; 2: the conversion would fail.
     """
-    try:
-        version = parse_version(lite)
-        findings = lite_rules.check_file(model, version=version, soc=soc)
-    except checks.HybridOpsError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[red]error[/]: {error}", highlight=False)
-        raise typer.Exit(2) from None
+    version = parse_version(lite)
+    findings = lite_rules.check_file(model, version=version, soc=soc)
     if as_json:
         typer.echo(json.dumps(lite_rules.as_json(findings), indent=1))
     else:
@@ -61,3 +59,33 @@ def rules(lite: Annotated[str, typer.Option(help="MindSpore Lite release")] = "2
     for entry in lite_rules.applicable(parse_version(lite)):
         table.add_row(entry.id, lite_rules.SEVERITIES[entry.severity], entry.summary)
     Console().print(table)
+
+
+@app.command()
+def run(
+    out: Annotated[Path, typer.Option(help="folder for model.onnx, report.json, table.txt, traces")] = Path(
+        "build/run"
+    ),
+    steps: Annotated[int, typer.Option(help="decode steps")] = 6,
+    prompt: Annotated[int, typer.Option(help="prompt length in tokens")] = 16,
+    seed: Annotated[int, typer.Option(help="seed of weights and prompt")] = 0,
+    soc: Annotated[str, typer.Option(help="SoC the graph is exported for")] = "ascend310p",
+    backend: Annotated[str, typer.Option(help="sim or reference")] = "sim",
+    watch: Annotated[str, typer.Option("--checks", help="simulator checks: full or off")] = "full",
+) -> None:
+    """Main job: a Qwen3.5 decode step with the operator in the simulator, exported, checked, executed, compared.
+
+    Exit code 0: every bound holds and the graph is clean; 1: something does not; 2: refused.
+    """
+    from hybrid_ops import run_job
+
+    start = time.perf_counter()
+    console = Console(width=None if sys.stdout.isatty() else 118)
+    report = run_job.run_job(
+        out, steps=steps, prompt=prompt, seed=seed, soc=soc, backend=backend, checks=watch, console=console
+    )
+    for failure in report.failures:
+        console.print(f"failed: {failure}", markup=False, highlight=False, soft_wrap=True)
+    verdict = f"{len(report.failures)} failures" if report.failures else "all bounds hold"
+    console.print(f"{verdict}; {time.perf_counter() - start:.1f} s; artefacts in {out}", markup=False)
+    raise typer.Exit(1 if report.failures else 0)

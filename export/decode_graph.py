@@ -27,7 +27,7 @@ INPUT_NAMES = (
 OUTPUT_NAMES = ("logits", "present_conv_states", "present_recurrent_states", "present_kv_cache")
 
 
-def rope_table(rotary: nn.Module) -> torch.Tensor:
+def rope_table(rotary: Any) -> torch.Tensor:
     """Inverse frequencies per position axis, `[3, rotary_dim / 2]`: row 0 text/time, 1 height, 2 width.
 
     Multimodal rope takes each frequency's position from one of three axes, interleaved t, h, w, t, h, w … as long as
@@ -59,12 +59,13 @@ class DecodeStep(nn.Module):
     the step, the cache with P+1 columns. Conv and key/value states have the model's dtype.
     """
 
-    def __init__(self, model: nn.Module, *, soc: str = "ascend310p", accepted: bool = True) -> None:
+    def __init__(self, model: Any, *, soc: str = "ascend310p", accepted: bool = True) -> None:
         super().__init__()
-        self.body = model.model
-        self.lm_head = model.lm_head
+        self.body: Any = model.model
+        self.lm_head: nn.Module = model.lm_head
         self.soc = soc
         self.accepted = accepted
+        self.rope: torch.Tensor
         self.register_buffer("rope", rope_table(self.body.rotary_emb), persistent=False)
 
     @property
@@ -83,7 +84,7 @@ class DecodeStep(nn.Module):
 
     def full_attention(
         self,
-        layer: nn.Module,
+        layer: Any,
         hidden: torch.Tensor,
         rotary: tuple[torch.Tensor, torch.Tensor],
         bias: torch.Tensor,

@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 # Sub-commands of other parts, imported only when one of their commands is asked for: they need onnx, torch, …
-PARTS = ("export.cli", "export.run", "asc_runner", "profile")
+PARTS = ("export.cli", "asc_runner", "profile")
 console = Console(soft_wrap=True)
 _MARK = {"ok": "[green]ok[/]     ", "missing": "[yellow]missing[/]", "fault": "[red]FAULT[/]  "}
 

@@ -7,10 +7,10 @@ conv1d, A_log, dt_bias, norm, out_proj), which kept their names over every relea
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as functional
-from torch import nn
 
 from hybrid_ops.models.gated_delta import recurrent_rule
 
@@ -32,7 +32,7 @@ def causal_conv1d_step(
 
 
 def linear_attention_step(
-    layer: nn.Module,
+    layer: Any,
     hidden_states: torch.Tensor,
     conv_state: torch.Tensor,
     recurrent_state: torch.Tensor,

@@ -32,7 +32,7 @@ def decode_example(config: Any, dtype: torch.dtype, past: int = 3) -> dict[str, 
 
 
 def export_decode(
-    model: torch.nn.Module,
+    model: Any,
     path: str | Path,
     *,
     target: Profile | str = DEFAULT_PROFILE,
