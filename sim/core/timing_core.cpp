@@ -275,8 +275,9 @@ bool CoreReplay::StepPipe(Pipe pipe) {
         q.free = start;
         q.in_flight = true;
         q.flight_start = start;
-        fabric_.Submit(uint64_t(index_) * kPipes + uint64_t(pipe), index_, r, start + setup * scale_,
-                       price.rate / scale_, scale_ != 1);
+        q.flight_min = start + (setup + double(r.bytes) / price.rate) * scale_;
+        fabric_.Submit(uint64_t(index_) * kPipes + uint64_t(pipe), index_, r, start, price.rate / scale_,
+                       scale_ != 1);
         return true;
     }
     const double end = start + prices_.OccupancyCycles(r) * scale_;
@@ -287,6 +288,7 @@ bool CoreReplay::StepPipe(Pipe pipe) {
 void CoreReplay::Complete(Pipe pipe, double end) {
     Queue& q = queues_[int(pipe)];
     const Record& r = *q.entries[q.head].record;
+    end = std::max(end, q.flight_min);
     Resolve(q, pipe, q.flight_start, end, end + prices_.LatencyCycles(r) * scale_, "", nullptr);
 }
 

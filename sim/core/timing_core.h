@@ -84,8 +84,9 @@ class CoreReplay {
         size_t head = 0;              // first unresolved entry
         bool in_flight = false;       // its GM move is under way
         double flight_start = 0;
-        double free = 0;   // end of the last occupancy
-        double floor = 0;  // flags and barriers hold the pipe until here
+        double flight_min = 0;  // its end when nothing else uses the memory: start-up included
+        double free = 0;        // end of the last occupancy
+        double floor = 0;       // flags and barriers hold the pipe until here
         const Record* floor_by = nullptr;
         double Visible() const { return visible.empty() ? 0 : visible.back(); }
     };

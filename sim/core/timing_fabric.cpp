@@ -30,25 +30,31 @@ std::vector<double> FairShares(const std::vector<double>& demand, double capacit
 }  // namespace
 
 L2Cache::L2Cache(uint64_t capacity_bytes, uint64_t line_bytes)
-    : lines_(capacity_bytes / std::max<uint64_t>(1, line_bytes)), line_(std::max<uint64_t>(1, line_bytes)) {}
+    : lines_(capacity_bytes / std::max<uint64_t>(1, line_bytes)), line_(std::max<uint64_t>(4, line_bytes)) {}
 
 uint64_t L2Cache::Touch(uint64_t address, uint64_t bytes) {
     if (bytes == 0 || lines_ == 0) return 0;
+    const uint64_t sector = line_ / 4;
     uint64_t hits = 0;
-    for (uint64_t line = address / line_; line <= (address + bytes - 1) / line_; ++line) {
-        const uint64_t begin = std::max(address, line * line_);
-        const uint64_t end = std::min(address + bytes, (line + 1) * line_);
-        if (auto it = where_.find(line); it != where_.end()) {
-            hits += end - begin;
+    for (uint64_t number = address / line_; number <= (address + bytes - 1) / line_; ++number) {
+        auto it = where_.find(number);
+        if (it == where_.end()) {
+            if (where_.size() >= lines_) {
+                where_.erase(order_.back().number);
+                order_.pop_back();
+            }
+            order_.push_front({number, 0});
+            it = where_.emplace(number, order_.begin()).first;
+        } else {
             order_.splice(order_.begin(), order_, it->second);
-            continue;
         }
-        if (where_.size() >= lines_) {
-            where_.erase(order_.back());
-            order_.pop_back();
+        for (uint64_t s = 0; s < 4; ++s) {
+            const uint64_t begin = std::max(address, number * line_ + s * sector);
+            const uint64_t end = std::min(address + bytes, number * line_ + (s + 1) * sector);
+            if (begin >= end) continue;
+            if (it->second->sectors >> s & 1) hits += end - begin;
+            it->second->sectors |= 1u << s;
         }
-        order_.push_front(line);
-        where_[line] = order_.begin();
     }
     return hits;
 }

@@ -30,8 +30,12 @@ class L2Cache {
 
  private:
     uint64_t lines_, line_;
-    std::list<uint64_t> order_;  // most recent first
-    std::unordered_map<uint64_t, std::list<uint64_t>::iterator> where_;
+    struct Line {
+        uint64_t number;
+        uint32_t sectors;  // resident quarters, one bit each
+    };
+    std::list<Line> order_;  // most recent first
+    std::unordered_map<uint64_t, std::list<Line>::iterator> where_;
 };
 
 class Fabric {
