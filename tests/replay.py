@@ -54,7 +54,9 @@ def library() -> ctypes.CDLL:
     return core
 
 
-def call(api: str, repeats: int, *, after: str = "", line: int = 1, conflicts: int = 0, pipe: str = "V") -> Record:
+def call(
+    api: str, repeats: int, *, after: str = "", line: int = 1, conflicts: int = 0, pipe: str = "V"
+) -> Record:
     """A vector call on cost key `api`; `after` names the pipe that the compiler makes it wait for."""
     return Record(
         name=api.split(".")[0].encode(), cost=api.encode(), kind=0, pipe=PIPES.index(pipe), repeats=repeats,
@@ -63,7 +65,9 @@ def call(api: str, repeats: int, *, after: str = "", line: int = 1, conflicts: i
     )  # fmt: skip
 
 
-def move(source: str, to: str, size: int, *, gm: int = 0, rows: int = 1, stride: int = 0, line: int = 1) -> Record:
+def move(
+    source: str, to: str, size: int, *, gm: int = 0, rows: int = 1, stride: int = 0, line: int = 1
+) -> Record:
     """A DataCopy of `size` bytes in `rows` rows that start `stride` bytes apart in GM."""
     pipe = "MTE3" if to == "GM" else "MTE1" if source == "L1" else "V" if source == to == "UB" else "MTE2"
     span = (rows - 1) * stride + size // rows
@@ -92,11 +96,19 @@ def flag(source: str, waiter: str, event: int = 0, line: int = 1) -> list[Record
 
 def sync(kind: str, pipe: str = "S", line: int = 1) -> Record:
     return Record(
-        name=kind.encode(), cost=b"", kind=KINDS.index(kind), pipe=PIPES.index(pipe), event=-1, file=b"k.cpp", line=line
+        name=kind.encode(),
+        cost=b"",
+        kind=KINDS.index(kind),
+        pipe=PIPES.index(pipe),
+        event=-1,
+        file=b"k.cpp",
+        line=line,
     )
 
 
-def replay(blocks: Sequence[Sequence[Record]], chip: str, ranges: Sequence[tuple[int, int]] = (), **figures: Any) -> dict:
+def replay(
+    blocks: Sequence[Sequence[Record]], chip: str, ranges: Sequence[tuple[int, int]] = (), **figures: Any
+) -> dict:
     """The report of the replay for one list of records per block."""
     flat = [record for block in blocks for record in block]
     records = (Record * max(1, len(flat)))(*flat)
@@ -110,7 +122,9 @@ def replay(blocks: Sequence[Sequence[Record]], chip: str, ranges: Sequence[tuple
         library().ascsim_replay_free(answer)
 
 
-def bank_conflicts(operands: Sequence[tuple[int, bool]], repeats: int, strides: Sequence[tuple[int, int]] = ()) -> int:
+def bank_conflicts(
+    operands: Sequence[tuple[int, bool]], repeats: int, strides: Sequence[tuple[int, int]] = ()
+) -> int:
     """Conflicts of a call on (address, written) operands, `strides` their (block, repeat) strides in bytes."""
     table = (Access * len(operands))()
     for i, (base, write) in enumerate(operands):

@@ -21,7 +21,19 @@ def cycles(*records, chip="910B3", **figures):
 @pytest.mark.parametrize("chip", VARIANTS)
 def test_every_figure_has_source_and_confidence(chip):
     family = soc.load(chip).family
-    for section in ("sizes", "cores", "clock", "rates", "latency", "issue", "move", "cost", "numerics", "l2", "banks"):
+    for section in (
+        "sizes",
+        "cores",
+        "clock",
+        "rates",
+        "latency",
+        "issue",
+        "move",
+        "cost",
+        "numerics",
+        "l2",
+        "banks",
+    ):
         for key, entry in soc._table(family, chip)[section].items():
             assert entry.get("source"), f"{chip} {section}.{key}"
             assert entry.get("confidence") in ("high", "medium", "low"), f"{chip} {section}.{key}"
@@ -31,7 +43,9 @@ def test_unknown_soc_is_refused_with_the_known_ones():
     with pytest.raises(check.HybridOpsError) as error:
         soc.load("Ascend910A")
     text = str(error.value)
-    assert text.startswith("hybrid_ops: soc: not a known SoC: got 'Ascend910A'; allowed ascend310p, ascend910b")
+    assert text.startswith(
+        "hybrid_ops: soc: not a known SoC: got 'Ascend910A'; allowed ascend310p, ascend910b"
+    )
     assert "Ascend310P3" in text and "Ascend910B4" in text
 
 
@@ -48,7 +62,9 @@ def test_variants(chip, vector_cores, mhz, ub):
 def test_310p_ddr_ports_add_up_to_the_memory():
     figures = soc.load("310P3").figures
     ports = figures["cores.ai"] * figures["rates.ddr_read"] * figures["clock.mhz"]
-    ports += figures["cores.extra_vector"] * figures["rates.extra_vector_ddr"] * figures["clock.extra_vector_mhz"]
+    ports += (
+        figures["cores.extra_vector"] * figures["rates.extra_vector_ddr"] * figures["clock.extra_vector_mhz"]
+    )
     assert ports / 1e3 == pytest.approx(figures["rates.ddr_peak_gbps"], rel=0.02)
 
 
@@ -97,7 +113,9 @@ def test_scalar_read_waits_for_the_vector_pipe():
 
 def test_barrier_all_drains_every_pipe():
     load = move("GM", "UB", 65536)
-    assert cycles(load, sync("Barrier", "ALL"), scalar("Scalar.ub_get")) > cycles(load, scalar("Scalar.ub_get"))
+    assert cycles(load, sync("Barrier", "ALL"), scalar("Scalar.ub_get")) > cycles(
+        load, scalar("Scalar.ub_get")
+    )
 
 
 def test_double_buffering_hides_the_loads():
@@ -169,7 +187,9 @@ def test_unpriced_key_is_named_and_priced_conservatively():
 
 
 def test_trace_and_counts():
-    report = replay([[move("GM", "UB", 512), call("Add.f32", 1), call("Add.f32", 1)]], "910B3", timing__trace=1)
+    report = replay(
+        [[move("GM", "UB", 512), call("Add.f32", 1), call("Add.f32", 1)]], "910B3", timing__trace=1
+    )
     assert report["instructions"] == {"Add": 2, "DataCopy": 1}
     events = [e for e in report["trace"] if e["tid"] == "V"]
     assert [e["name"] for e in events] == ["Add", "Add"] and all(e["ph"] == "X" for e in events)

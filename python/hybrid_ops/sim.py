@@ -120,6 +120,7 @@ def launch_kernel(
     checks: str = "full",
     record: bool = False,
     auto_sync: bool = True,
+    figures: Mapping[str, Any] | None = None,
 ) -> Result:
     """Run one kernel library on prepared arguments (kernel parameter order); outputs stay in `args`.
 
@@ -134,7 +135,7 @@ def launch_kernel(
         raise check.refuse(op, "kernel", "wrong number of arguments", got=wanted, allowed=len(args), soc=soc)
     table = (_Arg * len(args))(*(_Arg(a.name.encode(), a.address, a.size, a.role) for a in args))
     request = _Launch(
-        op.encode(), platform.load(soc).config().encode(), ctypes.cast(kernel.ascsim_kernel, ctypes.c_void_p),
+        op.encode(), platform.load(soc).config(**(figures or {})).encode(), ctypes.cast(kernel.ascsim_kernel, ctypes.c_void_p),
         table, len(args), block_dim, tiling_key, checks == "full", record, auto_sync,
     )  # fmt: skip
     answer = core.ascsim_launch(ctypes.byref(request))
@@ -167,6 +168,7 @@ def launch(
     checks: str = "full",
     record: bool = False,
     auto_sync: bool = True,
+    figures: Mapping[str, Any] | None = None,
 ) -> Result:
     """Run an operator's kernel in the simulator.
 
@@ -178,6 +180,7 @@ def launch(
         checks: "full" verifies every call of the kernel; "off" only computes (and keeps global memory bounds).
         record: also replay the recorded operations in the timing model.
         auto_sync: insert what the compiler inserts between dependent calls; off shows what relies on it.
+        figures: figures of sim/soc/*.toml to replace, by dotted name, e.g. {"timing.trace": 1}.
 
     Raises:
         HybridOpsError: the input is refused, or the host side refuses it.
@@ -206,7 +209,7 @@ def launch(
     args.append(Argument("tiling", TILING, np.frombuffer(tiling.data, np.uint8)))
     result = launch_kernel(
         library, args, op=bound.op.name, soc=chip, block_dim=tiling.block_dim, tiling_key=tiling.tiling_key,
-        checks=checks, record=record, auto_sync=auto_sync,
+        checks=checks, record=record, auto_sync=auto_sync, figures=figures,
     )  # fmt: skip
     outputs = {n: by_name[n].array(spec.shape, spec.dtype) for n, spec in bound.outputs.items()}
     return Result(outputs, result.hazards, result.timing, result.prints)
