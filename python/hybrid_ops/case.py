@@ -12,7 +12,7 @@ import numpy as np
 
 from . import check
 
-Arrays = dict[str, np.ndarray | None]
+Arrays = dict[str, Any]  # NumPy arrays by argument name, None for an absent optional input
 
 
 @dataclass(frozen=True)

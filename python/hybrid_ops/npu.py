@@ -114,7 +114,8 @@ def call(
     arguments: list[Any] = [handle(tensors.get(t.name), name_of(tensors.get(t.name))) for t in op.inputs]
     for attr in op.attrs:
         value = attrs[attr.name]
-        arguments.append(_ATTR_TYPE[attr.type](value.encode() if isinstance(value, str) else value))
+        plain: Any = value.encode() if isinstance(value, str) else value
+        arguments.append(_ATTR_TYPE[attr.type](plain))
     arguments += [handle(outputs[t.name], name_of(outputs[t.name])) for t in op.outputs if not t.inplace]
     size, executor = ctypes.c_uint64(0), ctypes.c_void_p()
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from . import case as case_module
 from . import compare, contract, runtime
-from .case import Case
+from .case import Arrays, Case
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def hold_case(
     wanted = case_module.module(case.op).meaning(**inputs, **case.attrs)
     runs = []
     for _ in range(repeat):
-        given = {n: None if a is None else a.copy() for n, a in inputs.items()}
+        given: Arrays = {n: None if a is None else a.copy() for n, a in inputs.items()}
         runs.append(runtime.run(case.op, given, case.attrs, backend=backend, soc=case.soc, checks=checks))
         for name, array in inputs.items():
             if array is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import check, dtypes, host, sim_build
+from . import build, check, dtypes, host, sim_build
 from . import soc as platform
 from .contract import Op
 from .sim_build import SimulatorError, compile_kernel, compile_kernel_file
@@ -190,7 +190,10 @@ def launch(
     specs = {n: check.Spec(a.shape, dtypes.name_of(a.dtype)) for n, a in arrays.items() if a is not None}
     bound = check.call(op, soc, specs, attrs)
     chip = soc or bound.soc
-    tiling = host.tiling(bound.op, chip, specs, bound.attrs)
+    try:
+        tiling = host.tiling(bound.op, chip, specs, bound.attrs)
+    except build.BuildError as error:
+        raise SimulatorError(str(error)) from error
     library = compile_kernel(bound.op, bound.soc, bound.column)
     mutated = {t.inplace: t.name for t in bound.op.outputs if t.inplace}
     args = [

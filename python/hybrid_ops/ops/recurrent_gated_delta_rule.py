@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, contract, dtypes
+from .. import check, contract, dtypes, roofline
 from ..case import Arrays, Case
 
 OP = "recurrent_gated_delta_rule"
@@ -169,7 +169,7 @@ def second_formula(
     return {"out": out, "state": pool}
 
 
-def check_values(arrays: Mapping[str, np.ndarray | None], axes: Mapping[str, int], soc: str) -> None:
+def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
     """Refuse data that the kernel would treat as inactive although the caller can hardly mean it.
 
     Legal padding stays legal: negative slots, lengths of 0, accepted counts <= 0, and anything at all in the rows of
@@ -234,7 +234,7 @@ def _check_shared_slots(active: list[Segment], no: Any) -> None:
             raise no("ssm_state_indices", "one sequence reads what another writes", got, "slots of its own")
 
 
-def _check_floats(arrays: Mapping[str, np.ndarray | None], rows: list[int], no: Any) -> None:
+def _check_floats(arrays: Arrays, rows: list[int], no: Any) -> None:
     for name in ("query", "key", "value", "beta", "g", "gk"):
         array = arrays.get(name)
         if array is None or not rows:
@@ -416,7 +416,7 @@ def _settings() -> dict[str, dict[str, Any]]:
                        "expect": _expect_pool_unchanged},
         "padded-table": {"lengths": [2, 2], "columns": 3, "edits": [_set("ssm_state_indices", -1, 0)],
                          "expect": partial(_expect_out_rows_zero, [0, 1])},
-        "table-too-short": {"lengths": [4, 1], "columns": 2, "expect": partial(_expect_out_rows_zero, [2, 3])},
+        "table-too-short": {"lengths": [4, 1], "columns": 3, "expect": partial(_expect_out_rows_zero, [3])},
         "slot-beyond-pool": {"lengths": [2, 2], "slots": 6, "edits": [_set("ssm_state_indices", [9, 0, 1, 6])],
                              "expect": partial(_expect_out_rows_zero, [0, 1, 3])},
         "accepted-beyond": {"lengths": [2, 1], "accepted": [3, 1], "expect": partial(_expect_out_rows_zero, [0, 1])},
@@ -479,3 +479,8 @@ def cases(soc: str) -> list[Case]:
                 Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, **extra)
             )
     return listed
+
+
+def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
+    """Cycles no kernel of this operator can beat; counted in roofline.gated_delta."""
+    return roofline.gated_delta(specs, soc)
