@@ -14,6 +14,7 @@ namespace hybrid_ops {
 
 constexpr int64_t kUnknown = -1;  // a dimension that shape inference does not know yet
 
+// Parts between separators, without blanks at their ends; empty parts are dropped.
 inline std::vector<std::string> Split(std::string_view text, char separator) {
     std::vector<std::string> parts;
     std::string part;
@@ -40,15 +41,13 @@ struct Word {
     int64_t figure = 0;
 
     explicit Word(const std::string& word) : text(word) {
-        size_t end = 0;
-        while (end < word.size() && (std::isalnum(static_cast<unsigned char>(word[end])) || word[end] == '_'))
-            ++end;
         if (std::isdigit(static_cast<unsigned char>(word[0]))) {
             figure = std::stoll(word);
             return;
         }
+        const size_t end = word.find_first_of("+*");
         axis = word.substr(0, end);
-        if (end < word.size()) {
+        if (end != std::string::npos) {
             sign = word[end];
             figure = std::stoll(word.substr(end + 1));
         }
@@ -59,30 +58,35 @@ struct Word {
     }
     // The axis that gives this size; false when no whole number does.
     bool Solve(int64_t size, int64_t* bound) const {
-        if (sign == '*' && figure != 0 && size % figure != 0) return false;
-        *bound = sign == '*' && figure != 0 ? size / figure : size - figure;
+        if (sign == '*' && (figure == 0 || size % figure != 0)) return false;
+        *bound = sign == '*' ? size / figure : size - figure;
         return true;
     }
 };
 
-inline std::vector<Word> ParseRule(const std::string& rule) {
-    std::vector<Word> words;
-    for (const std::string& word : Split(rule, ' ')) words.emplace_back(word);
-    return words;
+using Rule = std::vector<Word>;
+
+inline std::vector<Rule> ParseRules(std::string_view axes) {
+    std::vector<Rule> rules;
+    for (const std::string& rule : Split(axes, '|')) {
+        Rule& words = rules.emplace_back();
+        for (const std::string& word : Split(rule, ' ')) words.emplace_back(word);
+    }
+    return rules;
 }
 
 // "[T, NV] or [T, NV, DK]"
-inline std::string RuleText(const char* axes) {
+inline std::string RuleText(const std::vector<Rule>& rules) {
     std::string text;
-    for (const std::string& rule : Split(axes, '|')) {
+    for (const Rule& rule : rules) {
         text += text.empty() ? "[" : " or [";
-        const std::vector<std::string> words = Split(rule, ' ');
-        for (size_t i = 0; i < words.size(); ++i) text += (i == 0 ? "" : ", ") + words[i];
+        for (size_t i = 0; i < rule.size(); ++i) text += (i == 0 ? "" : ", ") + rule[i].text;
         text += "]";
     }
     return text;
 }
 
+// Sizes of axes. Names are views of rules, which live as long as the process.
 class Axes {
  public:
     bool Has(std::string_view axis) const { return Find(axis) != nullptr; }
@@ -93,35 +97,33 @@ class Axes {
     }
 
     // Binds the axes of one argument. False: `fault` says what does not fit.
-    bool Bind(const std::string& argument, const char* axes, const std::vector<int64_t>& shape,
+    bool Bind(const char* argument, const std::vector<Rule>& rules, const std::vector<int64_t>& shape,
               Fault* fault) {
-        for (const std::string& rule : Split(axes, '|')) {
-            const std::vector<Word> words = ParseRule(rule);
-            if (words.size() == shape.size()) return BindRule(argument, words, shape, fault);
+        for (const Rule& rule : rules) {
+            if (rule.size() == shape.size()) return BindRule(argument, rule, shape, fault);
         }
         *fault = {argument, "wrong rank",
                   "rank " + std::to_string(shape.size()) + " (shape " + ShapeText(shape) + ")",
-                  RuleText(axes), ""};
+                  RuleText(rules), ""};
         return false;
     }
 
     // Shape that a rule stands for; an unbound axis gives kUnknown.
-    std::vector<int64_t> Shape(const std::string& rule) const {
+    std::vector<int64_t> Shape(const Rule& rule) const {
         std::vector<int64_t> shape;
-        for (const Word& word : ParseRule(rule)) {
+        for (const Word& word : rule) {
             const Bound* bound = Find(word.axis);
-            shape.push_back(word.axis.empty()  ? word.figure
-                            : bound == nullptr ? kUnknown
-                                               : word.SizeFor(bound->size));
+            const bool known = word.axis.empty() || bound != nullptr;
+            shape.push_back(known ? word.SizeFor(bound == nullptr ? 0 : bound->size) : kUnknown);
         }
         return shape;
     }
 
  private:
     struct Bound {
-        std::string axis;
+        std::string_view axis;
         int64_t size;
-        std::string argument;  // that bound it
+        const char* argument;  // that bound it
     };
 
     const Bound* Find(std::string_view axis) const {
@@ -131,27 +133,26 @@ class Axes {
         return nullptr;
     }
 
-    bool BindRule(const std::string& argument, const std::vector<Word>& words,
-                  const std::vector<int64_t>& shape, Fault* fault) {
-        for (size_t i = 0; i < words.size(); ++i) {
-            const Word& word = words[i];
+    bool BindRule(const char* argument, const Rule& rule, const std::vector<int64_t>& shape, Fault* fault) {
+        for (size_t i = 0; i < rule.size(); ++i) {
+            const Word& word = rule[i];
             if (shape[i] == kUnknown) continue;
             const Bound* bound = Find(word.axis);
             int64_t solved = 0;
-            const bool whole = word.Solve(shape[i], &solved);
-            if (!word.axis.empty() && bound == nullptr && whole) {
+            if (!word.axis.empty() && bound == nullptr && word.Solve(shape[i], &solved)) {
                 bound_.push_back({word.axis, solved, argument});
                 continue;
             }
             const bool known = word.axis.empty() || bound != nullptr;
             const int64_t wanted = known ? word.SizeFor(bound == nullptr ? 0 : bound->size) : 0;
             if (known && wanted == shape[i]) continue;
+            const std::string& text = word.text;
             fault->argument = argument;
-            fault->wrong = bound == nullptr ? "axis " + word.text + " is wrong"
-                                            : "axis " + word.text + " differs from " + word.text + " of " +
-                                                  bound->argument;
-            fault->got = word.text + "=" + std::to_string(shape[i]) + " (shape " + ShapeText(shape) + ")";
-            fault->allowed = word.text + "=" + (known ? std::to_string(wanted) : word.text);
+            fault->wrong = bound == nullptr
+                               ? "axis " + text + " is wrong"
+                               : "axis " + text + " differs from " + text + " of " + bound->argument;
+            fault->got = text + "=" + std::to_string(shape[i]) + " (shape " + ShapeText(shape) + ")";
+            fault->allowed = text + "=" + (known ? std::to_string(wanted) : text);
             return false;
         }
         return true;

@@ -6,9 +6,8 @@
 
 #include "exe_graph/runtime/runtime_attrs.h"
 #include "exe_graph/runtime/shape.h"
-#include "limits.h"
+#include "parsed.h"
 #include "refusal.h"
-#include "table.h"
 
 namespace hybrid_ops {
 
@@ -21,80 +20,85 @@ struct Given {
 };
 
 inline std::vector<int64_t> Dims(const gert::Shape& shape) {
-    std::vector<int64_t> dims;
-    for (size_t i = 0; i < shape.GetDimNum(); ++i) dims.push_back(shape.GetDim(i));
+    std::vector<int64_t> dims(shape.GetDimNum());
+    for (size_t i = 0; i < dims.size(); ++i) dims[i] = shape.GetDim(i);
     return dims;
 }
 
-inline bool CheckPresent(const Operator& op, const std::vector<Given>& given, size_t soc, Fault* fault) {
-    for (size_t i = 0; i < op.inputs.size; ++i) {
-        const Arg& arg = op.inputs[i];
-        if (arg.need == Need::kRequired && !given[i].present) {
-            *fault = {arg.name, "required input is missing", "None",
-                      Words(Columns(op, arg, soc)) + " " + RuleText(arg.axes), ""};
-            return false;
-        }
+inline bool CheckPresent(const Contract& contract, const std::vector<Given>& given, size_t soc,
+                         Fault* fault) {
+    for (size_t i = 0; i < given.size(); ++i) {
+        const ParsedArg& arg = contract.inputs[i];
+        if (!arg.required || given[i].present) continue;
+        *fault = {arg.name, "required input is missing", "None",
+                  Words(arg.dtypes[soc]) + " " + RuleText(arg.rules), ""};
+        return false;
     }
     return true;
 }
 
-inline std::string ElsewhereText(const Operator& op, const Arg& arg, size_t soc, const std::string& dtype) {
-    const std::vector<std::string> socs = Split(op.socs, ' ');
+namespace detail {
+
+inline std::string Elsewhere(const Contract& contract, const ParsedArg& arg, size_t soc, ge::DataType type) {
     std::vector<std::string> others;
-    for (size_t other = 0; other < socs.size(); ++other) {
+    for (size_t other = 0; other < contract.socs.size(); ++other) {
         if (other == soc) continue;
-        for (const std::string& name : Columns(op, arg, other)) {
-            if (name == dtype) others.push_back(socs[other]);
+        for (ge::DataType known : arg.types[other]) {
+            if (known == type) others.push_back(contract.socs[other]);
         }
     }
-    return others.empty() ? "" : Words(others) + " also has " + dtype;
+    return others.empty() ? "" : Words(others) + " also has " + DtypeText(type);
 }
 
-// `column` receives the first legal dtype combination.
-inline bool CheckDtypes(const Operator& op, const std::vector<Given>& given, size_t soc, size_t* column,
-                        Fault* fault) {
+inline Fault CombinationFault(const Contract& contract, const std::vector<Given>& given, size_t soc) {
     std::vector<std::string> names;
     std::string got;
-    std::vector<std::string> combinations(Columns(op, op.inputs[0], soc).size());
-    std::vector<bool> legal(combinations.size(), true);
-    for (size_t i = 0; i < op.inputs.size; ++i) {
+    std::vector<std::string> combinations(contract.inputs[0].types[soc].size());
+    for (size_t i = 0; i < given.size(); ++i) {
         if (!given[i].present) continue;
-        const Arg& arg = op.inputs[i];
-        const std::vector<std::string> columns = Columns(op, arg, soc);
-        const std::string dtype = DtypeText(given[i].dtype);
-        bool known = false;
-        for (size_t c = 0; c < columns.size(); ++c) {
-            known = known || columns[c] == dtype;
-            legal[c] = legal[c] && columns[c] == dtype;
-            combinations[c] +=
-                (combinations[c].empty() ? "" : " + ") + std::string(arg.name) + " " + columns[c];
-        }
-        if (!known) {
-            *fault = {arg.name, "dtype not available", dtype, Words(columns),
-                      ElsewhereText(op, arg, soc, dtype)};
-            return false;
-        }
+        const ParsedArg& arg = contract.inputs[i];
+        const std::string label = (names.empty() ? "" : " + ") + std::string(arg.name) + " ";
+        for (size_t c = 0; c < combinations.size(); ++c) combinations[c] += label + arg.dtypes[soc][c];
+        got += label + DtypeText(given[i].dtype);
         names.push_back(arg.name);
-        got += (got.empty() ? "" : " + ") + std::string(arg.name) + " " + dtype;
-    }
-    for (size_t c = 0; c < legal.size(); ++c) {
-        if (legal[c]) {
-            *column = c;
-            return true;
-        }
     }
     std::string allowed;
     for (const std::string& text : combinations) allowed += (allowed.empty() ? "" : " | ") + text;
-    *fault = {Words(names), "dtypes do not go together", got, allowed, ""};
+    return {Words(names), "dtypes do not go together", got, allowed, ""};
+}
+
+}  // namespace detail
+
+inline bool CheckDtypes(const Contract& contract, const std::vector<Given>& given, size_t soc, Fault* fault) {
+    std::vector<bool> legal(contract.inputs[0].types[soc].size(), true);
+    for (size_t i = 0; i < given.size(); ++i) {
+        if (!given[i].present) continue;
+        const ParsedArg& arg = contract.inputs[i];
+        const ge::DataType type = given[i].dtype;
+        bool known = false;
+        for (size_t c = 0; c < legal.size(); ++c) {
+            known = known || arg.types[soc][c] == type;
+            legal[c] = legal[c] && arg.types[soc][c] == type;
+        }
+        if (!known) {
+            *fault = {arg.name, "dtype not available", DtypeText(type), Words(arg.dtypes[soc]),
+                      detail::Elsewhere(contract, arg, soc, type)};
+            return false;
+        }
+    }
+    for (bool combination : legal) {
+        if (combination) return true;
+    }
+    *fault = detail::CombinationFault(contract, given, soc);
     return false;
 }
 
 // Kernels address memory row by row. Formats that only name the axes of plain memory pass: frameworks label
 // 3-D and 4-D tensors NCL or NCHW without meaning it.
-inline bool CheckFormats(const Operator& op, const std::vector<Given>& given, Fault* fault) {
+inline bool CheckFormats(const Contract& contract, const std::vector<Given>& given, Fault* fault) {
     constexpr ge::Format kPlain[] = {ge::FORMAT_ND,    ge::FORMAT_NCHW,  ge::FORMAT_NHWC, ge::FORMAT_HWCN,
                                      ge::FORMAT_NDHWC, ge::FORMAT_NCDHW, ge::FORMAT_NCL};
-    for (size_t i = 0; i < op.inputs.size; ++i) {
+    for (size_t i = 0; i < given.size(); ++i) {
         const int32_t format = ge::GetPrimaryFormat(given[i].format);
         bool plain = !given[i].present;
         for (ge::Format known : kPlain) plain = plain || format == known;
@@ -103,62 +107,65 @@ inline bool CheckFormats(const Operator& op, const std::vector<Given>& given, Fa
                                  : format == ge::FORMAT_NC1HWC0   ? "NC1HWC0"
                                  : format == ge::FORMAT_FRACTAL_Z ? "FRACTAL_Z"
                                                                   : "ge::Format " + std::to_string(format);
-        *fault = {op.inputs[i].name, "format not available", name, "ND", ""};
+        *fault = {contract.inputs[i].name, "format not available", name, "ND", ""};
         return false;
     }
     return true;
 }
 
-inline const char* HolderOf(const Operator& op, const std::string& axis) {
-    for (const Arg& arg : op.inputs) {
-        for (const std::string& rule : Split(arg.axes, '|')) {
-            for (const std::string& word : Split(rule, ' ')) {
-                if (word == axis) return arg.name;
+// First input whose rules name the axis.
+inline const char* HolderOf(const Contract& contract, const std::string& axis) {
+    for (const ParsedArg& arg : contract.inputs) {
+        for (const Rule& rule : arg.rules) {
+            for (const Word& word : rule) {
+                if (word.text == axis) return arg.name;
             }
         }
     }
-    return "axes";
+    return "contract";
 }
 
-inline bool CheckLimits(const Operator& op, const Axes& axes, Fault* fault) {
-    for (const LimitRule& row : op.limits) {
-        const Limit limit(row.rule, axes);
+inline bool CheckLimits(const Contract& contract, const Axes& axes, Fault* fault) {
+    for (const Limit& limit : contract.limits) {
         if (limit.malformed()) {
-            *fault = {"contract", "limit is malformed", row.rule, "a Python expression over axis letters",
+            *fault = {"contract", "limit is malformed", limit.rule(), "a Python expression over axis letters",
                       ""};
             return false;
         }
-        if (!limit.applies() || limit.holds()) continue;
+        if (!limit.Applies(axes) || limit.Holds(axes)) continue;
         std::vector<std::string> sizes;
-        for (const std::string& letter : limit.letters())
+        for (const std::string& letter : limit.letters()) {
             sizes.push_back(letter + "=" + std::to_string(axes.Size(letter)));
-        *fault = {HolderOf(op, limit.letters()[0]), row.wrong, Words(sizes), row.rule, ""};
+        }
+        *fault = {HolderOf(contract, limit.letters()[0]), limit.wrong(), Words(sizes), limit.rule(), ""};
         return false;
     }
     return true;
 }
 
 // Ranks, agreement of axes, limits. Unknown dimensions and ranks (-1, -2 of a dynamic graph) say nothing.
-inline bool CheckShapes(const Operator& op, const std::vector<Given>& given, Axes* axes, Fault* fault) {
-    for (size_t i = 0; i < op.inputs.size; ++i) {
+inline bool CheckShapes(const Contract& contract, const std::vector<Given>& given, Axes* axes, Fault* fault) {
+    for (size_t i = 0; i < given.size(); ++i) {
         const bool unknown_rank = given[i].shape.size() == 1 && given[i].shape[0] == -2;
         if (!given[i].present || unknown_rank) continue;
-        if (!axes->Bind(op.inputs[i].name, op.inputs[i].axes, given[i].shape, fault)) return false;
+        if (!axes->Bind(contract.inputs[i].name, contract.inputs[i].rules, given[i].shape, fault))
+            return false;
     }
-    return CheckLimits(op, *axes, fault);
+    return CheckLimits(contract, *axes, fault);
 }
 
-inline bool CheckAttrs(const Operator& op, const gert::RuntimeAttrs* attrs, Fault* fault) {
-    for (size_t i = 0; i < op.attrs.size; ++i) {
-        if (op.attrs[i].type != AttrType::kFloat) continue;
+inline bool CheckAttrs(const Contract& contract, const gert::RuntimeAttrs* attrs, Fault* fault) {
+    const Table<Attr>& table = contract.op->attrs;
+    for (size_t i = 0; i < table.size; ++i) {
+        if (table[i].type != AttrType::kFloat) continue;
         const float* value = attrs == nullptr ? nullptr : attrs->GetFloat(i);
         if (value == nullptr) {
-            *fault = {op.attrs[i].name, "required attribute is missing", "None", "float", ""};
+            *fault = {table[i].name, "required attribute is missing", "None", "float", ""};
             return false;
         }
         if (!std::isfinite(*value)) {
             const char* text = std::isnan(*value) ? "nan" : *value > 0 ? "inf" : "-inf";
-            *fault = {op.attrs[i].name, "not finite", text, "a finite float", ""};
+            *fault = {table[i].name, "not finite", text, "a finite float", ""};
             return false;
         }
     }

@@ -8,7 +8,7 @@
 
 #include "infer.h"
 #include "register/op_def_registry.h"
-#include "table.h"
+#include "parsed.h"
 
 namespace hybrid_ops {
 namespace detail {
@@ -30,17 +30,25 @@ auto Comment(Def& def, const char* text, int) -> decltype(def.Comment(text), voi
 template <class Def>
 void Comment(Def&, const char*, long) {}
 
-inline void DeclareParam(ops::OpParamDef& param, const Operator& op, const Arg& arg, size_t soc,
-                         bool in_place) {
-    std::vector<ge::DataType> types;
-    for (const std::string& name : Columns(op, arg, soc)) types.push_back(DtypeOf(name));
-    const std::vector<ge::Format> formats(types.size(), ge::FORMAT_ND);
-    param.ParamType(arg.need == Need::kRequired ? ops::REQUIRED : ops::OPTIONAL)
-        .DataType(types)
+inline void DeclareParam(ops::OpParamDef& param, const ParsedArg& arg, size_t soc, bool in_place) {
+    const std::vector<ge::Format> formats(arg.types[soc].size(), ge::FORMAT_ND);
+    param.ParamType(arg.required ? ops::REQUIRED : ops::OPTIONAL)
+        .DataType(arg.types[soc])
         .Format(formats)
         .UnknownShapeFormat(formats);
     // A copy made to get contiguous memory would take the update of an in-place tensor with it.
     if (!in_place) param.AutoContiguous();
+}
+
+// Def: ops::OpDef for what all SoCs share, ops::OpAICoreConfig for one SoC's own dtypes.
+template <class Def>
+void DeclareParams(Def& def, const Contract& contract, size_t soc) {
+    for (const ParsedArg& arg : contract.inputs) {
+        DeclareParam(def.Input(arg.name), arg, soc, contract.InPlace(arg.name));
+    }
+    for (const ParsedArg& arg : contract.outputs) {
+        DeclareParam(def.Output(arg.name), arg, soc, contract.InPlace(arg.name));
+    }
 }
 
 inline void DeclareAttr(ops::OpAttrDef& def, const Attr& attr) {
@@ -77,14 +85,6 @@ inline void DeclareAttr(ops::OpAttrDef& def, const Attr& attr) {
     }
 }
 
-inline bool InPlace(const Operator& op, const char* name) {
-    size_t uses = 0;
-    for (const Table<Arg>* side : {&op.inputs, &op.outputs}) {
-        for (const Arg& arg : *side) uses += std::string(arg.name) == name ? 1 : 0;
-    }
-    return uses > 1;
-}
-
 inline void DeclareNotes(ops::OpDef& def, const Operator& op) {
     Note(def, "op", "", "summary", op.summary, 0);
     for (const Arg& arg : op.inputs) {
@@ -109,33 +109,23 @@ inline void DeclareNotes(ops::OpDef& def, const Operator& op) {
 // Fills an OpDef: call it in the constructor of the class that OP_ADD names.
 template <const Operator& kOp>
 void Declare(ops::OpDef& def, gert::OpImplRegisterV2::TilingKernelFunc tiling) {
-    for (const Arg& arg : kOp.inputs) {
-        detail::DeclareParam(def.Input(arg.name), kOp, arg, 0, detail::InPlace(kOp, arg.name));
-    }
-    for (const Arg& arg : kOp.outputs) {
-        detail::DeclareParam(def.Output(arg.name), kOp, arg, 0, detail::InPlace(kOp, arg.name));
-    }
+    const Contract& contract = ContractOf<kOp>();
+    detail::DeclareParams(def, contract, 0);
     for (const Attr& attr : kOp.attrs) detail::DeclareAttr(def.Attr(attr.name), attr);
     detail::DeclareNotes(def, kOp);
     def.SetInferShape(InferShape<kOp>);
     def.SetInferDataType(InferDataType<kOp>);
     def.AICore().SetTiling(tiling);
-    const std::vector<std::string> socs = Split(kOp.socs, ' ');
-    for (size_t soc = 0; soc < socs.size(); ++soc) {
+    for (size_t soc = 0; soc < contract.socs.size(); ++soc) {
         ops::OpAICoreConfig config;
-        for (const Arg& arg : kOp.inputs) {
-            detail::DeclareParam(config.Input(arg.name), kOp, arg, soc, detail::InPlace(kOp, arg.name));
-        }
-        for (const Arg& arg : kOp.outputs) {
-            detail::DeclareParam(config.Output(arg.name), kOp, arg, soc, detail::InPlace(kOp, arg.name));
-        }
+        detail::DeclareParams(config, contract, soc);
         config.DynamicCompileStaticFlag(true)
             .DynamicFormatFlag(true)
             .DynamicRankSupportFlag(true)
             .DynamicShapeSupportFlag(true)
             .NeedCheckSupportFlag(false)
             .ExtendCfgInfo("softsync.flag", "true");
-        def.AICore().AddConfig(socs[soc].c_str(), config);
+        def.AICore().AddConfig(contract.socs[soc].c_str(), config);
     }
 }
 

@@ -12,20 +12,23 @@ namespace hybrid_ops {
 // Output shapes from the bound axes; a dimension nobody knows yet stays unknown.
 template <const Operator& kOp>
 ge::graphStatus InferShape(gert::InferShapeContext* context) {
-    std::vector<Given> given(kOp.inputs.size);
-    for (size_t i = 0; i < kOp.inputs.size; ++i) {
+    const Contract& contract = ContractOf<kOp>();
+    std::vector<Given> given(contract.inputs.size());
+    for (size_t i = 0; i < given.size(); ++i) {
         const gert::Shape* shape = context->GetOptionalInputShape(i);
-        if (shape != nullptr) given[i] = {true, Dims(*shape)};
+        if (shape == nullptr) continue;
+        given[i].present = true;
+        given[i].shape = Dims(*shape);
     }
     Axes axes;
     Fault fault;
-    if (!CheckPresent(kOp, given, 0, &fault) || !CheckShapes(kOp, given, &axes, &fault)) {
-        return Refuse(context, SnakeName(kOp.type), fault, "");
+    if (!CheckPresent(contract, given, 0, &fault) || !CheckShapes(contract, given, &axes, &fault)) {
+        return Refuse(context, contract.name, fault, "");
     }
-    for (size_t i = 0; i < kOp.outputs.size; ++i) {
+    for (size_t i = 0; i < contract.outputs.size(); ++i) {
         gert::Shape* shape = context->GetOutputShape(i);
         if (shape == nullptr) return ge::GRAPH_FAILED;
-        const std::vector<int64_t> dims = axes.Shape(Split(kOp.outputs[i].axes, '|')[0]);
+        const std::vector<int64_t> dims = axes.Shape(contract.outputs[i].rules[0]);
         shape->SetDimNum(dims.size());
         for (size_t d = 0; d < dims.size(); ++d) shape->SetDim(d, dims[d]);
     }
@@ -34,41 +37,34 @@ ge::graphStatus InferShape(gert::InferShapeContext* context) {
 
 namespace detail {
 
-inline bool SameColumns(const Operator& op, const Arg& a, const Arg& b) {
-    for (size_t soc = 0; soc < Split(op.socs, ' ').size(); ++soc) {
-        if (Columns(op, a, soc) != Columns(op, b, soc)) return false;
-    }
-    return true;
-}
-
-// The dtype an argument has in every combination, or "" when it varies.
-inline std::string ConstantDtype(const Operator& op, const Arg& arg) {
-    const std::string first = Columns(op, arg, 0)[0];
-    for (size_t soc = 0; soc < Split(op.socs, ' ').size(); ++soc) {
-        for (const std::string& name : Columns(op, arg, soc)) {
-            if (name != first) return "";
+// The dtype an argument has in every combination, DT_UNDEFINED when it varies.
+inline ge::DataType ConstantDtype(const ParsedArg& arg) {
+    for (const std::vector<ge::DataType>& columns : arg.types) {
+        for (ge::DataType type : columns) {
+            if (type != arg.types[0][0]) return ge::DT_UNDEFINED;
         }
     }
-    return first;
+    return arg.types[0][0];
 }
 
 }  // namespace detail
 
-// An output follows the input of its name, else has its one dtype, else follows the first input with the same
-// dtype columns. Nothing is refused here: graph engines infer dtypes before they insert the casts that make
-// them legal.
+// An output follows the input of its name, else has its one dtype, else follows the first required input with
+// the same dtype columns. Nothing is refused: graph engines infer dtypes before they insert the casts that
+// make them legal.
 template <const Operator& kOp>
 ge::graphStatus InferDataType(gert::InferDataTypeContext* context) {
-    for (size_t o = 0; o < kOp.outputs.size; ++o) {
-        const Arg& output = kOp.outputs[o];
-        ge::DataType type = DtypeOf(detail::ConstantDtype(kOp, output));
-        for (size_t i = 0; i < kOp.inputs.size && type == ge::DT_UNDEFINED; ++i) {
-            const bool same = detail::SameColumns(kOp, kOp.inputs[i], output);
-            if (same && kOp.inputs[i].need == Need::kRequired) type = context->GetOptionalInputDataType(i);
+    const Contract& contract = ContractOf<kOp>();
+    for (size_t o = 0; o < contract.outputs.size(); ++o) {
+        const ParsedArg& output = contract.outputs[o];
+        ge::DataType type = detail::ConstantDtype(output);
+        for (size_t i = 0; i < contract.inputs.size() && type == ge::DT_UNDEFINED; ++i) {
+            const ParsedArg& input = contract.inputs[i];
+            if (input.required && input.types == output.types) type = context->GetOptionalInputDataType(i);
         }
-        for (size_t i = 0; i < kOp.inputs.size; ++i) {
-            const bool same = std::string(kOp.inputs[i].name) == output.name;
-            if (same) type = context->GetOptionalInputDataType(i);
+        for (size_t i = 0; i < contract.inputs.size(); ++i) {
+            if (std::string(contract.inputs[i].name) == output.name)
+                type = context->GetOptionalInputDataType(i);
         }
         if (context->SetOutputDataType(o, type) != ge::GRAPH_SUCCESS) return ge::GRAPH_FAILED;
     }

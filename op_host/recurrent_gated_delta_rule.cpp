@@ -1,5 +1,6 @@
 // RecurrentGatedDeltaRule: decode steps of the gated delta rule, updating a pool of recurrent states in
 // place.
+#include "../op_kernel/recurrent_gated_delta_rule_tiling.h"
 #include "contract.h"
 #include "tiling.h"
 
@@ -53,9 +54,35 @@ constexpr Operator kOperator = {
 };
 
 ge::graphStatus Tiling(gert::TilingContext* context) {
-    Call call(kOperator, context);
+    Call call(ContractOf<kOperator>(), context);
     if (call.Check() != ge::GRAPH_SUCCESS) return ge::GRAPH_FAILED;
-    return ge::GRAPH_SUCCESS;
+    RecurrentGatedDeltaRuleShape shape{};
+    shape.tokens = call.Size("T");
+    shape.sequences = call.Size("B");
+    shape.slots = call.Size("S");
+    shape.tableWidth = call.Size("S_max");
+    shape.keyHeads = call.Size("NK");
+    shape.valueHeads = call.Size("NV");
+    shape.keyDim = call.Size("DK");
+    shape.valueDim = call.Size("DV");
+    shape.channelGate = static_cast<int64_t>(call.Rank("gk"));
+    shape.hasGate = call.Has("g");
+    shape.hasAccepted = call.Has("num_accepted_tokens");
+    shape.stateBytes = static_cast<uint32_t>(ge::GetSizeByDataType(call.Dtype("state")));
+    shape.scale = call.Float("scale_value");
+    const Chip& chip = call.chip();
+    const RecurrentGatedDeltaRulePlatform platform{chip.vector_cores, static_cast<uint32_t>(chip.ub_bytes),
+                                                   chip.soc == "ascend910b"};
+    RecurrentGatedDeltaRulePlan plan = PlanRecurrentGatedDeltaRule(shape, platform);
+    if (!plan.fits) {
+        return call.Refuse({"state", "one group of state rows does not fit into local memory",
+                            "DK=" + std::to_string(shape.keyDim) + ", NV=" + std::to_string(shape.valueHeads),
+                            std::to_string(chip.ub_bytes) + " bytes",
+                            "fewer heads or a smaller DK need less"});
+    }
+    // Nothing to do is still a launch, of one core: frameworks expect one per node.
+    if (shape.tokens == 0) plan.blockDim = 1;
+    return call.Launch(plan.data, plan.tilingKey, plan.blockDim, 0);
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
-// The tables an operator is declared with, and what can be read from them alone.
+// The tables an operator is declared with. parsed.h reads them.
 #pragma once
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "axes.h"
 #include "graph/types.h"
 
 namespace hybrid_ops {
@@ -95,22 +94,6 @@ inline std::string DtypeText(ge::DataType type) {
         if (type == entry.type) return entry.name;
     }
     return "ge::DataType " + std::to_string(static_cast<int>(type));
-}
-
-// Dtype columns of one argument on one SoC (index into Operator::socs), widened to the operator's column
-// count.
-inline std::vector<std::string> Columns(const Operator& op, const Arg& arg, size_t soc) {
-    auto group = [soc](const Arg& a) {
-        const std::vector<std::string> groups = Split(a.dtypes, '|');
-        return Split(groups.size() == 1 ? groups[0] : groups[soc], ' ');
-    };
-    size_t count = 1;
-    for (const Table<Arg>* side : {&op.inputs, &op.outputs}) {
-        for (const Arg& a : *side) count = group(a).size() > count ? group(a).size() : count;
-    }
-    std::vector<std::string> columns = group(arg);
-    if (columns.size() == 1) columns.resize(count, columns[0]);
-    return columns;
 }
 
 }  // namespace hybrid_ops

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checks.h"
-#include "contract.h"
 #include "exe_graph/runtime/tiling_context.h"
 #include "tiling/platform/platform_ascendc.h"
 
@@ -23,7 +23,7 @@ struct Chip {
     uint64_t l0a_bytes = 0;
     uint64_t l0c_bytes = 0;
     uint64_t l2_bytes = 0;
-    uint32_t library_workspace = 0;  // bytes that CANN's own calls expect in front of the kernel's workspace
+    uint32_t library_workspace = 0;  // bytes that CANN's own calls expect in front of the kernel's own
 };
 
 inline Chip ReadChip(fe::PlatFormInfos* info) {
@@ -51,40 +51,39 @@ inline Chip ReadChip(fe::PlatFormInfos* info) {
     return chip;
 }
 
-// A call that passed every check of its contract.
+// One call: Check() first, then the questions a planner asks, then Launch().
 class Call {
  public:
-    Call(const Operator& op, gert::TilingContext* context)
-        : op_(op), context_(context), given_(op.inputs.size) {}
+    Call(const Contract& contract, gert::TilingContext* context)
+        : contract_(contract), context_(context), given_(contract.inputs.size()) {}
 
     // GRAPH_FAILED: a fault has been reported and the tiling function must return at once.
     ge::graphStatus Check() {
+        const std::vector<std::string>& socs = contract_.socs;
         if (context_->GetPlatformInfo() == nullptr) {
-            return Refuse({"soc", "no platform information", "None", op_.socs, ""});
+            return Refuse({"soc", "no platform information", "None", Words(socs), ""});
         }
         chip_ = ReadChip(context_->GetPlatformInfo());
-        const std::vector<std::string> socs = Split(op_.socs, ' ');
         size_t soc = 0;
         while (soc < socs.size() && socs[soc] != chip_.soc) ++soc;
         if (soc == socs.size()) {
-            const std::string known =
-                chip_.soc.empty() ? "not a known SoC" : Name() + " is not available on this SoC";
-            return Refuse({"soc", known, "'" + chip_.soc + "'", Words(socs), ""});
+            const Fault fault{"soc", contract_.name + " is not available on this SoC", "'" + chip_.soc + "'",
+                              Words(socs), ""};
+            return hybrid_ops::Refuse(context_, contract_.name, fault, "this package");
         }
         for (size_t i = 0; i < given_.size(); ++i) Read(i);
         Fault fault;
-        const bool legal = CheckPresent(op_, given_, soc, &fault) &&
-                           CheckDtypes(op_, given_, soc, &column_, &fault) &&
-                           CheckFormats(op_, given_, &fault) && CheckShapes(op_, given_, &axes_, &fault) &&
-                           CheckAttrs(op_, context_->GetAttrs(), &fault);
+        const bool legal =
+            CheckPresent(contract_, given_, soc, &fault) && CheckDtypes(contract_, given_, soc, &fault) &&
+            CheckFormats(contract_, given_, &fault) && CheckShapes(contract_, given_, &axes_, &fault) &&
+            CheckAttrs(contract_, context_->GetAttrs(), &fault);
         return legal ? ge::GRAPH_SUCCESS : Refuse(fault);
     }
 
     ge::graphStatus Refuse(const Fault& fault) {
-        return hybrid_ops::Refuse(context_, Name(), fault, chip_.soc);
+        return hybrid_ops::Refuse(context_, contract_.name, fault, chip_.soc);
     }
 
-    std::string Name() const { return SnakeName(op_.type); }
     const Chip& chip() const { return chip_; }
     const Axes& axes() const { return axes_; }
     int64_t Size(const char* axis, int64_t absent = 0) const { return axes_.Size(axis, absent); }
@@ -95,8 +94,8 @@ class Call {
     int64_t Int(const char* attr) const { return *context_->GetAttrs()->GetInt(AttrIndex(attr)); }
     bool Bool(const char* attr) const { return *context_->GetAttrs()->GetBool(AttrIndex(attr)); }
 
-    // Hands over tiling bytes, tiling key, number of cores and the kernel's workspace (bytes, without the
-    // library's).
+    // Hands over tiling bytes, tiling key, number of cores and workspace bytes; a kernel whose calls need
+    // CANN's own workspace adds chip().library_workspace.
     template <class Data>
     ge::graphStatus Launch(const Data& data, uint64_t key, uint32_t block_dim, uint64_t workspace) {
         Data* target = context_->GetTilingData<Data>();
@@ -106,7 +105,7 @@ class Call {
                            "what the runtime offers", ""});
         }
         std::memcpy(target, &data, sizeof(Data));
-        sizes[0] = static_cast<size_t>(chip_.library_workspace + workspace);
+        sizes[0] = static_cast<size_t>(workspace);
         context_->SetTilingKey(key);
         context_->SetBlockDim(block_dim);
         return ge::GRAPH_SUCCESS;
@@ -117,25 +116,27 @@ class Call {
         const gert::StorageShape* shape = context_->GetOptionalInputShape(i);
         const gert::CompileTimeTensorDesc* desc = context_->GetOptionalInputDesc(i);
         if (shape == nullptr || desc == nullptr) return;
-        given_[i] = {true, Dims(shape->GetOriginShape()), desc->GetDataType(), desc->GetStorageFormat()};
+        given_[i].present = true;
+        given_[i].shape = Dims(shape->GetOriginShape());
+        given_[i].dtype = desc->GetDataType();
+        given_[i].format = desc->GetStorageFormat();
     }
-    size_t Index(const char* input) const {
+    size_t Index(std::string_view input) const {
         size_t i = 0;
-        while (i + 1 < op_.inputs.size && std::string(op_.inputs[i].name) != input) ++i;
+        while (i + 1 < contract_.inputs.size() && contract_.inputs[i].name != input) ++i;
         return i;
     }
-    size_t AttrIndex(const char* attr) const {
+    size_t AttrIndex(std::string_view attr) const {
         size_t i = 0;
-        while (i + 1 < op_.attrs.size && std::string(op_.attrs[i].name) != attr) ++i;
+        while (i + 1 < contract_.op->attrs.size && contract_.op->attrs[i].name != attr) ++i;
         return i;
     }
 
-    const Operator& op_;
+    const Contract& contract_;
     gert::TilingContext* context_;
     std::vector<Given> given_;
     Chip chip_;
     Axes axes_;
-    size_t column_ = 0;
 };
 
 }  // namespace hybrid_ops

@@ -156,6 +156,17 @@ def _answer(text: str) -> dict[str, Any]:
     return answer
 
 
+@cache
+def _chip(soc: str) -> tuple[str, str]:
+    """Family of a chip, and its figures that tiling may ask for as text."""
+    from . import soc as platform
+
+    chip = platform.load(soc)
+    wanted = ("sizes.", "cores.", "rates.")
+    lines = (line for line in chip.config().splitlines(keepends=True) if line.startswith(wanted))
+    return chip.family, "".join(lines)
+
+
 def infer(
     op: str | Op,
     tensors: Mapping[str, Spec | None],
@@ -205,10 +216,7 @@ def tiling(
     """
     found = _find(op)
     if config is None:
-        from . import soc as platform
-
-        chip = platform.load(soc)
-        family, config = chip.family, chip.config()
+        family, config = _chip(soc)
     else:
         family = contract.family(soc) or soc
     inputs, attributes = _inputs(found, tensors, formats or {}), _attributes(attrs or {})
