@@ -85,7 +85,7 @@ def dtype_macros(op: Op, soc: str, column: int) -> list[str]:
 def _glue(kernel: Path, entry: str) -> Path:
     """The generated translation unit, written whole into the cache (or found there)."""
     env = jinja2.Environment(loader=jinja2.PackageLoader("hybrid_ops"), undefined=jinja2.StrictUndefined)
-    text = env.get_template("kernel_glue.cpp.j2").render(kernel=kernel.as_posix(), entry=entry)
+    text = env.get_template("kernel_glue.cpp.j2").render(kernel=kernel.name, entry=entry)
     try:
         target = build.cache_dir() / f"glue-{hashlib.sha256(text.encode()).hexdigest()[:16]}.cpp"
         if not target.is_file():
@@ -131,7 +131,11 @@ def compile_kernel_file(
         else list(defines)
     )
     flags = [*FLAGS, *build.march_flags(), *soc_macros(soc), *flags]
-    flags += [*(f"-I{Path(folder).resolve()}" for folder in include), *_include_flags()]
+    flags += [
+        *(f"-I{Path(folder).resolve()}" for folder in include),
+        f"-isystem{kernel.parent}",
+        *_include_flags(),
+    ]
     stem = name or f"{entry}-{platform.load(soc).family}"
     depends = [kernel, *sorted(kernel.parent.glob("*.h")), *_headers()]
     return _compile(
