@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from . import case as case_module
 from . import compare, contract, runtime
 from .case import Arrays, Case
+from .sim_build import SimulatorError
 
 
 @dataclass(frozen=True)
@@ -69,4 +70,6 @@ def run(
                     errors = hold_case(case, backend=backend, checks=checks)
                     yield Outcome(case, time.perf_counter() - begin, tuple(errors))
                 except (AssertionError, ValueError) as error:
+                    if isinstance(error, SimulatorError) and not hasattr(error, "hazards"):
+                        raise  # no compiler, kernel does not compile: every further case would say the same
                     yield Outcome(case, time.perf_counter() - begin, fault=str(error) or type(error).__name__)
