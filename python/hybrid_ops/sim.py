@@ -6,6 +6,7 @@ import ctypes
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,11 @@ class _Launch(ctypes.Structure):
         ("tiling_key", ctypes.c_uint64), ("checks", ctypes.c_int32), ("record", ctypes.c_int32),
         ("auto_sync", ctypes.c_int32),
     ]  # fmt: skip
+
+
+@cache
+def _config(soc: str) -> bytes:
+    return platform.load(soc).config().encode()
 
 
 class Argument:
