@@ -1,36 +1,40 @@
-// Work split and buffer plan of recurrent_gated_delta_rule, shared by host, kernel and simulator: plain data, no CANN.
+// Work split and buffer plan of recurrent_gated_delta_rule, shared by host, kernel and simulator: plain data,
+// no CANN.
 //
-// The state of one slot is NV * DV rows of DK. A unit is the smallest piece of rows a core may own; head h has
-// `headUnits` units, the last one takes the remainder of DV. Core i owns units [i * n / cores, (i + 1) * n / cores) of
-// all n = NV * headUnits, walks them in groups of at most `groupUnits`, and for each group walks the sequences' tokens.
+// The state of one slot is NV * DV rows of DK. A unit is the smallest piece of rows a core may own; head h
+// has `headUnits` units, the last one takes the remainder of DV. All NV * headUnits units are cut into cores
+// * `bands` even ranges of which core i owns `bands`. A core takes one range after the other; in a range it
+// walks the sequences, for each sequence the range's groups of at most `groupUnits`, for each group the
+// sequence's tokens.
 #ifndef HYBRID_OPS_RECURRENT_GATED_DELTA_RULE_TILING_H_
 #define HYBRID_OPS_RECURRENT_GATED_DELTA_RULE_TILING_H_
 
 #include <cstdint>
 
 struct RecurrentGatedDeltaRuleTilingData {
-    uint32_t tokens;         // T, packed rows
-    uint32_t sequences;      // B
-    uint32_t slots;          // S, states in the pool
-    uint32_t tableWidth;     // S_max of a [B, S_max] slot table; 0: flat [T]
-    uint32_t keyHeads;       // NK
-    uint32_t valueHeads;     // NV
-    uint32_t keyDim;         // DK
-    uint32_t valueDim;       // DV
-    uint32_t keyPitch;       // DK rounded up to 16: elements between rows in local memory
-    uint32_t unitRows;       // rows of a unit, but for the last one of a head
-    uint32_t headUnits;      // units of a head
-    uint32_t groupUnits;     // units of a group
-    uint32_t groupRows;      // most rows of a group
-    uint32_t pieces;         // parts in which a group's state is loaded and stored, so that both overlap with maths
-    uint32_t tokenBlock;     // tokens whose key, query, value and gates are prepared at once
-    uint32_t coreKeyHeads;   // most key heads of a core
-    uint32_t coreHeads;      // most value heads of a core
-    uint32_t valuePitch;     // elements of a core's value rows of one token, each group padded to 16
-    uint32_t hasGate;        // g present
-    uint32_t channelGate;    // rank of gk: 0 absent, 2 [T, NV], 3 [T, NV, DK]
-    uint32_t hasAccepted;    // num_accepted_tokens present
-    float scale;             // scale_value
+    uint32_t tokens;      // T, packed rows
+    uint32_t sequences;   // B
+    uint32_t slots;       // S, states in the pool
+    uint32_t tableWidth;  // S_max of a [B, S_max] slot table; 0: flat [T]
+    uint32_t keyHeads;    // NK
+    uint32_t valueHeads;  // NV
+    uint32_t keyDim;      // DK
+    uint32_t valueDim;    // DV
+    uint32_t keyPitch;    // DK rounded up to 16: elements between rows in local memory
+    uint32_t unitRows;    // rows of a unit, but for the last one of a head
+    uint32_t headUnits;   // units of a head
+    uint32_t bands;       // ranges of a core
+    uint32_t groupUnits;  // units of a group
+    uint32_t groupRows;   // most rows of a group
+    uint32_t pieces;  // parts in which a group's state is loaded and stored, so that both overlap with maths
+    uint32_t tokenBlock;    // tokens whose key, query, value and gates are prepared at once
+    uint32_t coreKeyHeads;  // most key heads of a range
+    uint32_t coreHeads;     // most value heads of a range
+    uint32_t valuePitch;    // elements of a range's value rows of one token, each group padded to 16
+    uint32_t hasGate;       // g present
+    uint32_t channelGate;   // rank of gk: 0 absent, 2 [T, NV], 3 [T, NV, DK]
+    uint32_t hasAccepted;   // num_accepted_tokens present
+    float scale;            // scale_value
 };
 
 // Tiling keys: bit 0, DK or DV leaves a tail; bit 1, gk has rank 3.
@@ -62,10 +66,10 @@ struct RecurrentGatedDeltaRulePlan {
 namespace hybrid_ops {
 namespace rgdr {
 
-constexpr uint32_t kZeroElements = 1024;  // zeros kept for padded rows
-constexpr uint32_t kTableRows = 8;        // rows of the repack tables
-constexpr uint32_t kLanes = 64;           // fp32 lanes of a repeat
-constexpr uint32_t kMaxGroupRows = 240;   // repeatTimes is 8 bits wide
+constexpr uint32_t kZeroElements = 1024;         // zeros kept for padded rows
+constexpr uint32_t kTableRows = 8;               // rows of the repack tables
+constexpr uint32_t kLanes = 64;                  // fp32 lanes of a repeat
+constexpr uint32_t kMaxGroupRows = 240;          // repeatTimes is 8 bits wide
 constexpr uint32_t kReservedBytes = 8192 + 256;  // scratch of emulated calls and the framework's own
 
 inline uint32_t RoundUp(uint32_t value, uint32_t unit) { return (value + unit - 1) / unit * unit; }
@@ -88,7 +92,9 @@ inline uint32_t GateElements(const RecurrentGatedDeltaRuleTilingData& t) {
 }
 
 // Elements of a buffer of one value per row of a group: whole repeats, and a repeated last block.
-inline uint32_t RowElements(const RecurrentGatedDeltaRuleTilingData& t) { return RoundUp(t.groupRows, kLanes) + kLanes; }
+inline uint32_t RowElements(const RecurrentGatedDeltaRuleTilingData& t) {
+    return RoundUp(t.groupRows, kLanes) + kLanes;
+}
 
 // Bytes of local memory of a plan: the buffers of RecurrentGatedDeltaRuleKernel::InitBuffers, in that order.
 inline uint64_t LocalBytes(const RecurrentGatedDeltaRuleTilingData& t, uint32_t stateBytes, bool paddedMoves,
@@ -97,25 +103,66 @@ inline uint64_t LocalBytes(const RecurrentGatedDeltaRuleTilingData& t, uint32_t 
     const uint64_t gates = GateElements(t), rowElements = RowElements(t);
     const uint64_t channel = t.channelGate == 3 ? uint64_t(t.tokenBlock) * t.coreHeads * pitch * 4 : 0;
     const uint64_t partial = uint64_t(RoundUp(t.groupRows, 8)) * PieceSlots(t.keyPitch);
-    uint64_t bytes = 2 * t.pieces * (PieceRows(t) * pitch + 32) * stateBytes;       // state in, state out
-    bytes += 2 * rowElements * 2;                                                   // out rows
-    bytes += 2 * (t.groupRows * pitch + kLanes) * 4;                                // state, product
-    bytes += (partial * 8 + kLanes) * 4 + 4 * (partial + kLanes) * 4;               // partial sums, levels
-    bytes += 3 * rowElements * 4;                                                   // delta, readout, moved tail
-    bytes += 2 * prepared * pitch * 4 + (prepared + 2 * kLanes) * 4;                // keys, queries, key . query
-    bytes += 2 * gates * 4 + channel + kZeroElements * 2;                           // alpha, beta, channel decay, zeros
+    uint64_t bytes = 2 * t.pieces * (PieceRows(t) * pitch + 32) * stateBytes;  // state in, state out
+    bytes += 2 * rowElements * 2;                                              // out rows
+    bytes += 2 * (t.groupRows * pitch + kLanes) * 4;                           // state, product
+    bytes += (partial * 8 + kLanes) * 4 + 4 * (partial + kLanes) * 4;          // partial sums, levels
+    bytes += 3 * rowElements * 4;                                              // delta, readout, moved tail
+    bytes += 2 * prepared * pitch * 4 + (prepared + 2 * kLanes) * 4;           // keys, queries, key . query
+    bytes += 2 * gates * 4 + channel + kZeroElements * 2;  // alpha, beta, channel decay, zeros
     uint64_t staged = 2 * prepared * pitch * 2 + uint64_t(t.tokenBlock) * t.valuePitch * 2 + gates * 2;
     staged += gates * 4 * ((t.hasGate ? 1 : 0) + (t.channelGate == 2 ? 1 : 0)) + channel;
     bytes += 2 * staged;
     if (!paddedMoves) bytes += uint64_t(RoundUp(t.groupRows, 8)) * 32;              // broadcast table
-    if (!paddedMoves && tail) bytes += 2 * uint64_t(kTableRows) * pitch * 4 + 256;  // repack tables
+    if (!paddedMoves && tail) bytes += uint64_t(kTableRows + 1) * pitch * 4 + 256;  // repack tables
     return bytes + 1024;  // each buffer is rounded up to 32 bytes
+}
+
+// Largest groups first: a group's chain of dependent vector calls costs about the same whatever its rows.
+inline bool PlanGroups(RecurrentGatedDeltaRuleTilingData& t, uint32_t units, uint32_t ranges,
+                       uint32_t stateBytes, const RecurrentGatedDeltaRulePlatform& p, bool tail,
+                       bool valueTail) {
+    uint32_t rangeUnits = 1;
+    t.coreKeyHeads = 1;
+    t.coreHeads = 1;
+    const uint32_t share = t.valueHeads / t.keyHeads;
+    for (uint32_t i = 0; i < ranges; ++i) {
+        const uint32_t first = uint64_t(i) * units / ranges, last = uint64_t(i + 1) * units / ranges;
+        if (first == last) continue;
+        const uint32_t h0 = first / t.headUnits, h1 = (last - 1) / t.headUnits;
+        if (last - first > rangeUnits) rangeUnits = last - first;
+        if (h1 - h0 + 1 > t.coreHeads) t.coreHeads = h1 - h0 + 1;
+        if (h1 / share - h0 / share + 1 > t.coreKeyHeads) t.coreKeyHeads = h1 / share - h0 / share + 1;
+    }
+    // A group of a head with a value tail ends with its head: rows of two heads would leave vectors
+    // unaligned.
+    const uint32_t mostUnits = valueTail && t.headUnits < rangeUnits ? t.headUnits : rangeUnits;
+    const uint32_t mostTokens = t.tokens < 1 ? 1 : t.tokens < 16 ? t.tokens : 16;
+    for (uint32_t groups = 1; groups <= mostUnits; ++groups) {
+        t.groupUnits = (mostUnits + groups - 1) / groups;
+        t.groupRows = t.groupUnits * t.unitRows + t.valueDim % t.unitRows;
+        if (t.groupRows > kMaxGroupRows) continue;
+        t.valuePitch =
+            RoundUp(rangeUnits * t.unitRows, 16) + 16 * (rangeUnits / t.groupUnits + 2 * t.coreHeads + 1);
+        for (t.pieces = tail                ? 1
+                        : t.groupUnits >= 4 ? 4
+                        : t.groupUnits >= 2 ? 2
+                                            : 1;
+             t.pieces >= 1; t.pieces /= 2) {
+            for (t.tokenBlock = mostTokens; t.tokenBlock >= 1; t.tokenBlock /= 2) {
+                // Smaller groups cost more than smaller token blocks, down to four tokens.
+                if (t.tokenBlock < 4 && t.tokenBlock < mostTokens && groups < mostUnits) break;
+                if (LocalBytes(t, stateBytes, p.paddedMoves, tail) + kReservedBytes <= p.localBytes)
+                    return true;
+            }
+        }
+    }
+    return false;
 }
 
 }  // namespace rgdr
 }  // namespace hybrid_ops
 
-// Largest groups first: a group's chain of dependent vector calls costs about the same whatever its rows.
 inline RecurrentGatedDeltaRulePlan PlanRecurrentGatedDeltaRule(const RecurrentGatedDeltaRuleShape& s,
                                                                const RecurrentGatedDeltaRulePlatform& p) {
     using namespace hybrid_ops::rgdr;
@@ -134,7 +181,8 @@ inline RecurrentGatedDeltaRulePlan PlanRecurrentGatedDeltaRule(const RecurrentGa
     t.channelGate = uint32_t(s.channelGate);
     t.hasAccepted = s.hasAccepted ? 1 : 0;
     t.scale = s.scale;
-    // 310P stores whole 32-byte blocks: 16 out values. With padded moves 8 rows keep fp32 vectors 32-byte aligned.
+    // 310P stores whole 32-byte blocks: 16 out values. With padded moves 8 rows keep fp32 vectors 32-byte
+    // aligned.
     t.unitRows = p.paddedMoves ? 8 : 16;
     t.headUnits = t.valueDim / t.unitRows;
     const bool valueTail = t.valueDim % t.unitRows != 0;
@@ -145,36 +193,10 @@ inline RecurrentGatedDeltaRulePlan PlanRecurrentGatedDeltaRule(const RecurrentGa
     const uint32_t units = t.valueHeads * t.headUnits;
     plan.blockDim = units < p.cores ? units : p.cores;
     if (plan.blockDim == 0) plan.blockDim = 1;
-    uint32_t coreUnits = 0;
-    t.coreKeyHeads = 1;
-    t.coreHeads = 1;
-    const uint32_t share = t.valueHeads / t.keyHeads;
-    for (uint32_t i = 0; i < plan.blockDim; ++i) {
-        const uint32_t first = uint64_t(i) * units / plan.blockDim, last = uint64_t(i + 1) * units / plan.blockDim;
-        const uint32_t h0 = first / t.headUnits, h1 = (last - 1) / t.headUnits;
-        if (last - first > coreUnits) coreUnits = last - first;
-        if (h1 - h0 + 1 > t.coreHeads) t.coreHeads = h1 - h0 + 1;
-        if (h1 / share - h0 / share + 1 > t.coreKeyHeads) t.coreKeyHeads = h1 / share - h0 / share + 1;
-    }
-    const uint32_t remainder = t.valueDim % t.unitRows;
-    // A group of a head with a value tail ends with its head: rows of two heads would leave vectors unaligned.
-    const uint32_t mostUnits = valueTail && t.headUnits < coreUnits ? t.headUnits : coreUnits;
-    for (uint32_t groups = 1; groups <= mostUnits; ++groups) {
-        t.groupUnits = (mostUnits + groups - 1) / groups;
-        t.groupRows = t.groupUnits * t.unitRows + remainder;
-        if (t.groupRows > kMaxGroupRows) continue;
-        t.valuePitch = RoundUp(coreUnits * t.unitRows, 16) + 16 * (coreUnits / t.groupUnits + 2 * t.coreHeads + 1);
-        for (t.pieces = t.groupUnits >= 4 && !tail ? 4 : t.groupUnits >= 2 && !tail ? 2 : 1;; t.pieces /= 2) {
-            const uint32_t most = t.tokens < 1 ? 1 : t.tokens < 16 ? t.tokens : 16;
-            for (t.tokenBlock = most; t.tokenBlock >= 1; t.tokenBlock /= 2) {
-                // Smaller groups cost more than smaller token blocks, down to four tokens.
-                if (t.tokenBlock < 4 && t.tokenBlock < most && groups < mostUnits) break;
-                if (LocalBytes(t, s.stateBytes, p.paddedMoves, tail) + kReservedBytes <= p.localBytes) {
-                    plan.fits = true;
-                    return plan;
-                }
-            }
-            if (t.pieces == 1) break;
+    for (t.bands = 1; t.bands <= (units + plan.blockDim - 1) / plan.blockDim; t.bands *= 2) {
+        if (PlanGroups(t, units, plan.blockDim * t.bands, s.stateBytes, p, tail, valueTail)) {
+            plan.fits = true;
+            break;
         }
     }
     return plan;
