@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hybrid_ops import check
 from hybrid_ops.contract import Op, Tensor
 from hybrid_ops.export import dtypes
 from hybrid_ops.export.profiles import Profile, profile
@@ -34,25 +35,27 @@ STRUCTURE = (
 )
 
 
+def _refuse(op: Op, argument: str, wrong: str, got: object, allowed: object) -> check.HybridOpsError:
+    return check.refuse(op.name, argument, wrong, got=got, allowed=allowed, soc="every SoC")
+
+
 def input_index(op: Op, present: Sequence[str]) -> list[int]:
     """Slots of the OpDef's inputs that the node's inputs feed, in order.
 
-    Errors: ValueError when `present` leaves out a required input, names an unknown one or is out of order.
+    Errors: HybridOpsError when `present` leaves out a required input, names an unknown one or is out of order.
     """
     names = [t.name for t in op.inputs]
     for name in present:
         if name not in names:
-            raise ValueError(
-                f"{op.name}: {name}: no such input: got {list(present)}; allowed {', '.join(names)}"
-            )
+            raise _refuse(op, name, "no such input", check.words(present), check.words(names))
     for tensor in op.inputs:
         if tensor.required and tensor.name not in present:
-            raise ValueError(f"{op.name}: {tensor.name}: required input is absent: got {list(present)}")
+            raise _refuse(
+                op, tensor.name, "required input is absent", check.words(present), check.words(names)
+            )
     slots = [names.index(name) for name in present]
     if slots != sorted(set(slots)):
-        raise ValueError(
-            f"{op.name}: inputs: not in OpDef order: got {list(present)}; allowed {', '.join(names)}"
-        )
+        raise _refuse(op, "inputs", "not in OpDef order", check.words(present), check.words(names))
     return slots
 
 
@@ -70,7 +73,7 @@ def outputs_shape(op: Op, shapes: Sequence[Sequence[Any]]) -> str:
     for tensor, shape in zip(op.outputs, shapes, strict=True):
         axes = axes_of_rank(tensor, len(shape))
         if axes is None:
-            raise ValueError(f"{op.name}: {tensor.name}: rank: got {list(shape)}; allowed {tensor.text()}")
+            raise _refuse(op, tensor.name, "wrong rank", list(shape), tensor.text())
         parts.append(str(len(shape)))
         for axis, size in zip(axes, shape, strict=True):
             parts.append("-1" if axis in RUNTIME_AXES or not isinstance(size, int) else str(size))
@@ -85,13 +88,11 @@ def axes_of_rank(tensor: Tensor, rank: int) -> tuple[str, ...] | None:
 def typed_value(op: Op, name: str, value: Any) -> Any:
     """An attribute's value as Lite restores it: a bool travels as the STRING "true" or "false".
 
-    Errors: ValueError for a name the OpDef lacks and for an empty list (Lite turns it into a list of ints).
+    Errors: HybridOpsError for a name the OpDef lacks and for an empty list (Lite turns it into a list of ints).
     """
     attr = next((a for a in op.attrs if a.name == name), None)
     if attr is None:
-        raise ValueError(
-            f"{op.name}: {name}: no such attribute; allowed {', '.join(a.name for a in op.attrs)}"
-        )
+        raise _refuse(op, name, "no such attribute", name, check.words(a.name for a in op.attrs))
     match attr.type:
         case "float":
             return float(value)
@@ -102,7 +103,7 @@ def typed_value(op: Op, name: str, value: Any) -> Any:
         case "string":
             return str(value)
     if not len(value):
-        raise ValueError(f"{op.name}: {name}: an empty list cannot be exported: got {value!r}")
+        raise _refuse(op, name, "an empty list cannot be exported", value, "one or more numbers")
     return [float(v) if attr.type == "list_float" else int(v) for v in value]
 
 
@@ -119,7 +120,7 @@ def custom_attributes(
     `present`: names of the wired inputs, in OpDef order; `attrs`: the operator's own attributes (left-out ones take the
     OpDef's default and are written too, so that no reader has to know it); `output_shapes`: one per output, a
     non-integer for a dynamic dimension; `output_dtypes`: contract names.
-    Errors: ValueError for a gap in the inputs when the target's converter cannot express one.
+    Errors: HybridOpsError for a gap in the inputs when the target's converter cannot express one.
     """
     target = profile(target)
     slots = input_index(op, present)
@@ -133,9 +134,14 @@ def custom_attributes(
         written["input_index"] = slots
     elif has_gap(slots):
         missing = [t.name for i, t in enumerate(op.inputs) if i not in slots and i < slots[-1]]
-        raise ValueError(
-            f"{op.name}: {', '.join(missing)}: absent before a present input: got inputs {list(present)}; allowed "
-            f"trailing inputs only for {target.name} (pass it, leave out what follows, or export for lite-2.7)"
+        raise check.refuse(
+            op.name,
+            check.words(missing),
+            "absent before a present input",
+            got=check.words(present),
+            allowed=f"absent inputs at the end only for {target.name}",
+            soc="every SoC",
+            hint="pass it, leave out what follows, or export for lite-2.7",
         )
     if target.typed:
         written["dtype"] = int(dtypes.ONNX[output_dtypes[0]])

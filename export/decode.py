@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from hybrid_ops import check
+from hybrid_ops.export import legacy_export
 from hybrid_ops.export.decode_graph import OUTPUT_NAMES, DecodeStep
 from hybrid_ops.export.onnx_export import export_module
 from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
@@ -38,19 +40,30 @@ def export_decode(
     target: Profile | str = DEFAULT_PROFILE,
     soc: str = "ascend310p",
     private_domain: bool = False,
+    exporter: str = "dynamo",
 ) -> Path:
     """Export one decode step of `model` (e.g. Qwen3_5ForCausalLM) to `path`; returns the path.
 
     Dynamic: attention_mask axis 1 (past + 1), past_kv_cache axis 3 (past); everything else is fixed, batch is 1.
     `target` is a profile name (`lite-2.9`, `lite-2.7`, `lite-2.4`); for releases that cannot leave an optional input out
     in the middle, num_accepted_tokens is not wired (it changes nothing when every row names slot 0).
+    `exporter` is torch's "dynamo" (opset 18) or "legacy" (TorchScript, opset 17).
     """
+    check.choice("export", "exporter", exporter, ("dynamo", "legacy"))
     target = profile(target)
     step = DecodeStep(model, soc=soc, accepted=target.gaps)
-    past = torch.export.Dim("past", min=1)
     example = decode_example(model.config, next(model.parameters()).dtype)
-    shapes: dict[str, Any] = dict.fromkeys(example)
-    shapes["attention_mask"] = {1: past + 1}
-    shapes["past_kv_cache"] = {3: past}
-    exported = export_module(step, example, output_names=OUTPUT_NAMES, dynamic_shapes=shapes, target=target)
+    options: dict[str, Any] = {"output_names": OUTPUT_NAMES, "target": target}
+    if exporter == "legacy":
+        axes = {
+            "attention_mask": {1: "total"},
+            "past_kv_cache": {3: "past"},
+            "present_kv_cache": {3: "total"},
+        }
+        exported = legacy_export.export_module_legacy(step, example, dynamic_axes=axes, **options)
+    else:
+        past = torch.export.Dim("past", min=1)
+        shapes: dict[str, Any] = dict.fromkeys(example)
+        shapes |= {"attention_mask": {1: past + 1}, "past_kv_cache": {3: past}}
+        exported = export_module(step, example, dynamic_shapes=shapes, **options)
     return save_model(exported, path, private_domain=private_domain)

@@ -109,7 +109,7 @@ def check_model(
     Reads the model only; weights are not looked at. Raises HybridOpsError for an unknown SoC.
     """
     target = Target(version, check.find_soc(None, soc), file)
-    graph = Graph(model)
+    graph = Graph(_typed(model))
     found: list[Finding] = []
     for entry in applicable(version):
         if entry.scope == "model":
@@ -125,6 +125,14 @@ def check_model(
             ]
     order = list(SEVERITIES)
     return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the types that follow from its own declarations; as it is when it is too broken for that."""
+    try:
+        return onnx.shape_inference.infer_shapes(model)
+    except Exception:  # inference stops at faults that the rules are there to report
+        return model
 
 
 def check_file(path: str | Path, *, version: Version = (2, 9), soc: str = "ascend310p") -> list[Finding]:

@@ -42,7 +42,7 @@ def export_module(
 ) -> onnx_ir.Model:
     """Export `module(**inputs)`; returns the model in memory, Custom nodes complete and in the private domain.
 
-    `dynamic_shapes` as for torch.export (input name -> {axis: Dim}). Errors: the exporter's own; ValueError when the
+    `dynamic_shapes` as for torch.export (input name -> {axis: Dim}). Errors: the exporter's own; HybridOpsError when the
     target cannot express a node.
     """
     target = profile(target)

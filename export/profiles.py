@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hybrid_ops import check
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -32,9 +34,7 @@ DEFAULT_PROFILE = "lite-2.9"
 
 
 def profile(name: str | Profile) -> Profile:
-    """The profile by name; ValueError in the project's form for an unknown one."""
+    """The profile by name; HybridOpsError for an unknown one."""
     if isinstance(name, Profile):
         return name
-    if name not in PROFILES:
-        raise ValueError(f"export: profile: unknown: got {name!r}; allowed {', '.join(PROFILES)}")
-    return PROFILES[name]
+    return PROFILES[check.choice("export", "target", name, tuple(PROFILES))]

@@ -13,11 +13,18 @@ from hybrid_ops.export.rules_contract import bound_axes
 
 
 def expected(node: CustomNode, graph: Graph, target: Target, op: Op) -> list[str]:
-    """Output dtypes of the contract column that the wired inputs select (the first one when they do not say)."""
+    """Output dtypes of the contract column that the wired inputs select.
+
+    Where their types leave several columns, the one that output_types names, else the first.
+    """
     bound = {name: graph.value(tensor).dtype for name, tensor in node.bound(target.gaps).items()}
-    known = {t.name: dtype for t in op.inputs if (dtype := bound.get(t.name)) in t.dtypes.get(target.soc, ())}
-    column = op.column(target.soc, {name: dtype for name, dtype in known.items() if dtype})
-    return [t.dtypes[target.soc][column or 0] for t in op.outputs] if target.soc in op.socs else []
+    columns = [
+        [t.dtypes[target.soc][i] for t in op.outputs]
+        for i in range(op.columns(target.soc))
+        if all(bound.get(t.name, "") in ("", t.dtypes[target.soc][i]) for t in op.inputs)
+    ] or [[t.dtypes[target.soc][i] for t in op.outputs] for i in range(op.columns(target.soc))]
+    said = [dtypes.MINDSPORE_NAMES.get(number) for number in node.values.get("output_types") or []]
+    return next((types for types in columns if types == said), columns[0] if columns else [])
 
 
 @rule("T1", "S", "dtype is the outputs' ONNX type number", scope="contract", since=(2, 9))

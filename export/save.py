@@ -12,6 +12,7 @@ from pathlib import Path
 import onnx
 import onnx_ir
 
+from hybrid_ops import check
 from hybrid_ops.export.custom_node import OP_TYPE, PRIVATE_DOMAIN
 from hybrid_ops.export.dtypes import TENSOR_TYPES
 
@@ -76,13 +77,14 @@ def save_model(model: onnx_ir.Model, path: str | Path, *, private_domain: bool =
     Custom nodes go to the default domain unless `private_domain`. Weights of 1 GB and more in all go to
     `<name>.onnx.data` beside it. Everything is written and validated in a temporary folder of the same file system and
     then moved, data first, so that a failure leaves what was there before.
-    Errors: ValueError for another suffix; OSError; onnx.checker.ValidationError.
+    Errors: HybridOpsError for another suffix; OSError; onnx.checker.ValidationError.
     """
     path = Path(path)
     if path.suffix != ".onnx":
-        raise ValueError(
-            f"export: path: suffix: got {path.name!r}; allowed *.onnx (converter_lite reads no other)"
-        )
+        raise check.refuse(
+            "export", "path", "suffix", got=repr(path.name), allowed="*.onnx", soc="every SoC",
+            hint="converter_lite reads no other",
+        )  # fmt: skip
     if not private_domain:
         to_default_domain(model)
     path.parent.mkdir(parents=True, exist_ok=True)

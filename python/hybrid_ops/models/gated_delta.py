@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from hybrid_ops import contract, torch_ops  # noqa: F401  (torch_ops registers torch.ops.hybrid_ops)
+from hybrid_ops import check, torch_ops  # noqa: F401  (torch_ops registers torch.ops.hybrid_ops)
 
 OP_TYPE = "RecurrentGatedDeltaRule"
 L2_EPSILON = 1e-6  # transformers' and flash-linear-attention's value
@@ -17,12 +17,9 @@ L2_EPSILON = 1e-6  # transformers' and flash-linear-attention's value
 
 def boundary_dtypes(soc: str) -> tuple[torch.dtype, torch.dtype]:
     """(activation, state) dtypes of the operator on `soc`: the contract's column with the widest state."""
-    op = contract.find(OP_TYPE)
-    assert op is not None
-    query, state = op.input("query").dtypes, op.input("state").dtypes
-    if soc not in query:
-        raise ValueError(f"{op.name}: soc: not a target: got {soc!r}; allowed {', '.join(op.socs)}")
-    columns = zip(query[soc], state[soc], strict=True)
+    op = check.find_op(OP_TYPE)
+    family = check.find_soc(op, soc)
+    columns = zip(op.input("query").dtypes[family], op.input("state").dtypes[family], strict=True)
     activation, wide = max(columns, key=lambda pair: torch.finfo(getattr(torch, pair[1])).bits)
     return getattr(torch, activation), getattr(torch, wide)
 
@@ -65,13 +62,13 @@ def recurrent_rule(
     `output_final_state`, the new state `[B, NV, DK, DV]` float32 (None otherwise). Inputs are not modified.
     `soc` selects the storage dtypes of the operator's boundary; `accepted=False` leaves num_accepted_tokens out
     (the same meaning here, because every row of a sequence names one slot).
-    Errors: ValueError in the project's form for packed sequences (`cu_seqlens`); the operator's own refusals.
+    Errors: HybridOpsError for packed sequences (`cu_seqlens`); the operator's own refusals.
     """
     if kwargs.get("cu_seqlens") is not None:
-        raise ValueError(
-            "recurrent_gated_delta_rule: cu_seqlens: packed sequences are not taken by the decode adapter: "
-            f"got {tuple(kwargs['cu_seqlens'].shape)}; allowed None on {soc}"  # type: ignore[attr-defined]
-        )
+        raise check.refuse(
+            "recurrent_gated_delta_rule", "cu_seqlens", "the decode adapter takes no packed sequences",
+            got="a tensor", allowed="None", soc=soc,
+        )  # fmt: skip
     batch, length, key_heads, key_size = key.shape
     value_heads, value_size = value.shape[-2:]
     rows = batch * length

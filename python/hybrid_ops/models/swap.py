@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import nn
 
+from hybrid_ops import check
 from hybrid_ops.models.gated_delta import recurrent_rule
 
 FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
@@ -70,8 +71,9 @@ def install(
     Without `model` every model of `families` in this process is affected (modules' globals, which is what
     transformers >= 5.15 reads). With `model` the attributes of that model's layers (transformers < 5.13) are set too,
     and only the modelling modules that its layers come from are touched.
-    Errors: ValueError when there is nothing to replace (a model without gated delta layers, or an unknown release).
+    Errors: HybridOpsError when there is nothing to replace (a model without gated delta layers, or an unknown release).
     """
+    soc = check.find_soc(None, soc)
     function = functools.wraps(rule)(functools.partial(rule, soc=soc))
     done = Installation()
     if model is None:
@@ -86,10 +88,10 @@ def install(
     for layer in layers:
         done.set(layer, INSTANCE_ATTRIBUTE, function)
     if not done:
-        what = "transformers" if model is None else type(model).__name__
-        raise ValueError(
-            f"recurrent_gated_delta_rule: model: nothing to replace: got {what} without a gated delta rule; "
-            f"allowed models of {', '.join(families)} on {soc}"
+        got = "transformers" if model is None else type(model).__name__
+        allowed = f"models of {check.words(families)}"
+        raise check.refuse(
+            "models", "model", "no gated delta rule to replace", got=got, allowed=allowed, soc=soc
         )
     return done
 

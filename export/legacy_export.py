@@ -1,0 +1,113 @@
+"""The TorchScript exporter with the same Custom nodes, for opsets below 18 and for as long as torch ships it."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnx_ir
+import torch
+
+from hybrid_ops import contract, runtime
+from hybrid_ops.contract import Op
+from hybrid_ops.export.custom_node import OP_TYPE, PRIVATE_DOMAIN, PRIVATE_VERSION
+from hybrid_ops.export.onnx_export import NAMESPACE, PRESENT, finish
+from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile
+
+OPSET = 17
+
+
+def export_module_legacy(
+    module: torch.nn.Module,
+    inputs: Mapping[str, torch.Tensor],
+    *,
+    output_names: Sequence[str],
+    dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
+    target: Profile | str = DEFAULT_PROFILE,
+    opset: int = OPSET,
+) -> onnx_ir.Model:
+    """As `onnx_export.export_module`, by tracing; `dynamic_axes` as torch.onnx.export takes them."""
+    with (
+        _symbolics(opset),
+        runtime.using(backend="reference"),  # tracing runs the operators; only the trace is kept
+        warnings.catch_warnings(),
+        torch.no_grad(),
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        warnings.simplefilter("ignore")
+        file = Path(folder) / "model.onnx"
+        torch.onnx.export(
+            module.eval(),
+            tuple(inputs.values()),
+            str(file),
+            dynamo=False,
+            opset_version=opset,
+            input_names=list(inputs),
+            output_names=list(output_names),
+            dynamic_axes=dynamic_axes,
+            custom_opsets={PRIVATE_DOMAIN: PRIVATE_VERSION},
+        )
+        model = onnx_ir.load(file)
+        for value in model.graph.initializers.values():  # out of the folder before it goes
+            if isinstance(value.const_value, onnx_ir.ExternalTensor):
+                value.const_value = onnx_ir.tensor(value.const_value.numpy().copy(), name=value.name)
+    return finish(model, target)
+
+
+@contextmanager
+def _symbolics(opset: int) -> Iterator[None]:
+    """Registers a symbolic function per operator and removes it again: the registry belongs to the process."""
+    names = [f"{NAMESPACE}::{op.name}_functional" for op in contract.load().values()]
+    for name, op in zip(names, contract.load().values(), strict=True):
+        torch.onnx.register_custom_op_symbolic(name, _symbolic(op), opset)
+    try:
+        yield
+    finally:
+        for name in names:
+            torch.onnx.unregister_custom_op_symbolic(name, opset)
+
+
+def _symbolic(op: Op) -> Callable[..., Any]:
+    from torch.onnx import symbolic_helper
+
+    kinds = {"float": "f", "int": "i", "bool": "b", "string": "s", "list_float": "fs", "list_int": "is"}
+    suffixes = {"float": "f", "int": "i", "bool": "s", "string": "s", "list_float": "f", "list_int": "i"}
+
+    def emit(graph: Any, *arguments: Any) -> Any:
+        tensors = dict(zip((t.name for t in op.inputs), arguments, strict=False))
+        present = [name for name, value in tensors.items() if not symbolic_helper._is_none(value)]
+        attributes: dict[str, Any] = {"type_s": op.type, f"{PRESENT}_s": present}
+        for attr, value in zip(op.attrs, arguments[len(op.inputs) :], strict=False):
+            plain = symbolic_helper._maybe_get_const(value, kinds[attr.type])
+            if attr.type == "bool":
+                plain = "true" if plain else "false"
+            attributes[f"{attr.name}_{suffixes[attr.type]}"] = plain
+        made = graph.op(
+            f"{PRIVATE_DOMAIN}::{OP_TYPE}",
+            *[tensors[name] for name in present],
+            outputs=len(op.outputs),
+            **attributes,
+        )
+        outputs = made if isinstance(made, (tuple, list)) else [made]
+        axes = _axes(op, {name: tensors[name] for name in present})
+        for tensor, value in zip(op.outputs, outputs, strict=True):
+            like = tensors[tensor.inplace or op.inputs[0].name].type()
+            sizes = [contract.size_of(word, axes) if word in axes else None for word in tensor.axes[0]]
+            value.setType(like.with_sizes(sizes))
+        return made
+
+    return emit
+
+
+def _axes(op: Op, tensors: Mapping[str, Any]) -> dict[str, int]:
+    """Axis sizes that the traced inputs know."""
+    axes: dict[str, int] = {}
+    for name, value in tensors.items():
+        sizes = value.type().varyingSizes() if value.type().kind() == "TensorType" else None
+        rules = next((r for r in op.input(name).axes if sizes and len(r) == len(sizes)), ())
+        axes |= {axis: size for axis, size in zip(rules, sizes or (), strict=False) if size is not None}
+    return axes
