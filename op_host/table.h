@@ -61,7 +61,7 @@ struct Operator {
     Table<LimitRule> limits;
 };
 
-// RecurrentGatedDeltaRule -> recurrent_gated_delta_rule
+// PagedAttention -> paged_attention
 inline std::string SnakeName(const char* type) {
     std::string name;
     for (const char* c = type; *c != '\0'; ++c) {

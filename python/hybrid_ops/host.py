@@ -86,7 +86,7 @@ def library_path() -> Path:
 def load(path: Path | None = None) -> ctypes.CDLL:
     """The library with its C interface typed (sim/host/abi.h)."""
     library = ctypes.CDLL(str(path or library_path()))
-    call = [ctypes.POINTER(_Tensor), ctypes.c_int32, ctypes.POINTER(_Attr), ctypes.c_int32]
+    call: list[Any] = [ctypes.POINTER(_Tensor), ctypes.c_int32, ctypes.POINTER(_Attr), ctypes.c_int32]
     library.hostops_list.argtypes = library.hostops_contract.argtypes = []
     library.hostops_infer.argtypes = [ctypes.c_char_p, *call]
     library.hostops_tiling.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, *call]

@@ -25,7 +25,7 @@ typedef struct {
     int32_t count;
 } HostopsAttr;
 
-// ["RecurrentGatedDeltaRule", …]
+// Types of every operator, sorted: ["A", "B", …]
 const char* hostops_list();
 
 // The document of contract.json, as one line.

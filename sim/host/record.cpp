@@ -61,6 +61,12 @@ std::vector<ge::DataType> ColumnsOf(const std::vector<ops::OpParamDef>& params, 
         }
         for (ge::DataType type : list) all[p].insert(all[p].end(), before, type);
     }
+    const ops::OpParamDef& asked = params[index];
+    if (!asked.follow().empty() && asked.types().empty() && asked.type_list().empty()) {
+        for (size_t p = 0; p < params.size(); ++p) {
+            if (p != index && params[p].name() == asked.follow()) return all[p];
+        }
+    }
     return all[index];
 }
 

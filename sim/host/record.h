@@ -6,7 +6,7 @@ namespace hostsim {
 // The document of contract.json for every registered operator, in order of type name.
 std::string ContractJson();
 
-// RecurrentGatedDeltaRule -> recurrent_gated_delta_rule
+// PagedAttention -> paged_attention
 std::string SnakeCase(const std::string& type);
 
 }  // namespace hostsim

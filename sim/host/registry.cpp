@@ -45,6 +45,7 @@ void OpParamDef::Merge(const OpParamDef& other) {
         types_ = other.types_;
         type_list_ = other.type_list_;
     }
+    if (!other.follow_.empty()) follow_ = other.follow_;
     if (!other.formats_.empty()) formats_ = other.formats_;
     if (!other.unknown_shape_formats_.empty()) unknown_shape_formats_ = other.unknown_shape_formats_;
     ignore_contiguous_ = ignore_contiguous_ || other.ignore_contiguous_;

@@ -26,9 +26,18 @@ enum DataType {
     DT_BF16 = 27,
     DT_UNDEFINED = 28,
     DT_INT4 = 29,
+    DT_UINT1 = 30,
+    DT_INT2 = 31,
+    DT_UINT2 = 32,
+    DT_COMPLEX32 = 33,
     DT_HIFLOAT8 = 34,
     DT_FLOAT8_E5M2 = 35,
     DT_FLOAT8_E4M3FN = 36,
+    DT_FLOAT8_E8M0 = 37,
+    DT_FLOAT6_E3M2 = 38,
+    DT_FLOAT6_E2M3 = 39,
+    DT_FLOAT4_E2M1 = 40,
+    DT_FLOAT4_E1M2 = 41,
     DT_MAX = 42,
 };
 
@@ -59,6 +68,7 @@ inline int GetSizeByDataType(DataType type) {
         case DT_HIFLOAT8:
         case DT_FLOAT8_E5M2:
         case DT_FLOAT8_E4M3FN:
+        case DT_FLOAT8_E8M0:
             return 1;
         case DT_FLOAT16:
         case DT_BF16:

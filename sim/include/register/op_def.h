@@ -35,11 +35,15 @@ class OpParamDef {
     OpParamDef& ValueDepend(Option depend, DependScope) { return Set(value_depend_, depend); }
     OpParamDef& IgnoreContiguous() { return Set(ignore_contiguous_, true); }
     OpParamDef& AutoContiguous() { return Set(auto_contiguous_, true); }
+    // Without dtypes of its own the parameter has those of `name`.
+    OpParamDef& Follow(const char* name) { return Set(follow_, std::string(name)); }
+    OpParamDef& Version(uint32_t) { return *this; }
     OpParamDef& Comment(const char* comment) { return Set(comment_, std::string(comment)); }
 
     // Not in CANN: what the recorder reads.
     const std::string& name() const { return name_; }
     Option type() const { return type_; }
+    const std::string& follow() const { return follow_; }
     const std::vector<ge::DataType>& types() const { return types_; }
     const std::vector<ge::DataType>& type_list() const { return type_list_; }
     const std::vector<ge::Format>& formats() const { return formats_; }
@@ -54,6 +58,7 @@ class OpParamDef {
     }
     std::string name_;
     std::string comment_;
+    std::string follow_;
     Option type_ = IGNORE;
     Option value_depend_ = IGNORE;
     bool ignore_contiguous_ = false;
@@ -91,6 +96,7 @@ class OpAttrDef {
     }
     OpAttrDef& ListInt() { return Set(Kind::kListInt, {}); }
     OpAttrDef& ListInt(std::vector<int64_t> value) { return Set(Kind::kListInt, std::move(value)); }
+    OpAttrDef& Version(uint32_t) { return *this; }
     OpAttrDef& Comment(const char* comment) {
         comment_ = comment;
         return *this;

@@ -1,0 +1,165 @@
+"""Building into the cache: keys, locks, killed builds, and what the user reads when it cannot work."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hybrid_ops import build
+
+ANSWER = 'extern "C" int answer() { return VALUE; }\n'
+SLOW = '#!/bin/sh\nfor arg; do case $arg in -o) ;; *.o|*.so) : > "$arg" ;; esac; done\nsleep 30\n'
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv(build.CACHE_VARIABLE, str(folder))
+    monkeypatch.delenv("HYBRID_OPS_PREBUILT", raising=False)
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path):
+    file = tmp_path / "answer.cpp"
+    file.write_text(ANSWER)
+    return file
+
+
+def make(source, value=1, **more):
+    return build.compile_shared("libanswer", [source], [f"-DVALUE={value}"], **more)
+
+
+def run(path):
+    return ctypes.CDLL(str(path)).answer()
+
+
+def test_builds_once_and_says_so(source, capfd):
+    path = make(source)
+    assert run(path) == 1
+    assert "hybrid_ops: building libanswer (1 file)" in capfd.readouterr().err
+    assert make(source) == path
+    assert capfd.readouterr().err == ""
+    make(source, 2, quiet=True)
+    assert capfd.readouterr().err == ""
+
+
+def test_key_covers_sources_flags_headers_and_dependencies(source, tmp_path):
+    include = tmp_path / "include"
+    include.mkdir()
+    header = include / "a.h"
+    header.write_text("// 1")
+
+    def key(flags=("-O2",)):
+        return build.source_hash([source], [*flags, f"-I{include}"], [header])
+
+    keys = {key(), key(("-O1",))}
+    header.write_text("// 2")
+    keys.add(key())
+    source.write_text(ANSWER + "// changed")
+    keys.add(key())
+    (include / "b.h").write_text("")
+    keys.add(key())
+    assert len(keys) == 5
+
+
+def test_key_does_not_depend_on_where_the_tree_is(tmp_path):
+    keys = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "a.h").write_text("int a;")
+        (folder / "a.cpp").write_text(ANSWER)
+        keys.append(build.source_hash([folder / "a.cpp"], [f"-I{folder}", f"-isystem{folder}"]))
+    assert keys[0] == keys[1]
+
+
+def test_prebuilt_libraries_need_no_compiler(source, cache, tmp_path, monkeypatch):
+    path = make(source)
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    path.rename(shipped / path.name)
+    monkeypatch.setenv("HYBRID_OPS_PREBUILT", str(shipped))
+    monkeypatch.setenv("PATH", "")
+    assert not build.has_compiler()
+    assert make(source) == shipped / path.name
+
+
+def test_no_compiler(source, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(
+        build.BuildError, match=r"^hybrid_ops: compiler: g\+\+ not found: got PATH=/nowhere; allowed "
+    ):
+        make(source)
+    monkeypatch.setenv(build.COMPILER_VARIABLE, "no-such-compiler")
+    with pytest.raises(build.BuildError, match="compiler: no-such-compiler not found"):
+        make(source)
+
+
+def test_cache_that_cannot_be_written(source, tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv(build.CACHE_VARIABLE, str(blocked / "cache"))
+    with pytest.raises(build.BuildError) as caught:
+        make(source)
+    assert str(caught.value).startswith(
+        f"hybrid_ops: cache: folder not writable: got {blocked / 'cache'} ($HYBRID_OPS_CACHE"
+    )
+    assert "set HYBRID_OPS_CACHE" in str(caught.value)
+
+
+def test_error_of_the_compiler_is_shown_and_nothing_stays(source, cache):
+    source.write_text("int answer() { return missing_name; }")
+    with pytest.raises(build.BuildError) as caught:
+        make(source)
+    text = str(caught.value)
+    assert "answer.cpp does not compile" in text
+    assert "missing_name" in text
+    assert {file.suffix for file in cache.iterdir()} <= {".lock"}
+
+
+def test_missing_source(tmp_path):
+    with pytest.raises(build.BuildError, match="source missing"):
+        build.compile_shared("libnone", [tmp_path / "none.cpp"])
+
+
+def start(source, cache, **environment):
+    script = (
+        f"from hybrid_ops import build; build.compile_shared('libanswer', [{str(source)!r}], ['-DVALUE=1'])"
+    )
+    package = Path(build.__file__).parents[1]
+    env = {**os.environ, "PYTHONPATH": str(package), build.CACHE_VARIABLE: str(cache), **environment}
+    return subprocess.Popen(
+        [sys.executable, "-c", script], env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def test_killed_build_leaves_nothing_to_load(source, cache, tmp_path):
+    slow = tmp_path / "slow-compiler"
+    slow.write_text(SLOW)
+    slow.chmod(0o755)
+    process = start(source, cache, CXX=str(slow))
+    deadline = time.monotonic() + 20
+    while not list(cache.glob(".libanswer*/*.o")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not list(cache.glob("*.so"))
+    assert list(cache.glob(".libanswer*")), "the build was not under way"
+    assert run(make(source)) == 1
+    assert not list(cache.glob(".libanswer*")), "remains of the killed build"
+
+
+def test_concurrent_builds_build_once(source, cache):
+    processes = [start(source, cache) for _ in range(3)]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], errors
+    assert sum("built libanswer" in text for text in errors) == 1
+    assert len(list(cache.glob("*.so"))) == 1
