@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import io
 import json
 import xml.etree.ElementTree as Xml
+from pathlib import Path
 
 import pytest
 from replay import call, flag, move, replay
@@ -107,3 +110,30 @@ def test_plot_that_is_no_svg_is_refused(tmp_path):
         check.HybridOpsError, match=r"profile: plot: not an SVG file: got .*; allowed a \.svg path"
     ):
         profile.command(op="recurrent_gated_delta_rule", soc="ascend310p", plot=tmp_path / "x.png")
+
+
+@pytest.fixture
+def peer(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    return importlib.import_module("peer")
+
+
+def test_peer_tiling_is_laid_out_like_c(peer):
+    class Tiling(ctypes.Structure):
+        _fields_ = [
+            ("a", ctypes.c_uint8),
+            ("b", ctypes.c_uint32),
+            ("c", ctypes.c_float * 3),
+            ("d", ctypes.c_int64),
+        ]
+
+    want = Tiling(7, 9, (ctypes.c_float * 3)(0.5, 1, 2), -3)
+    fields = [["a", "uint8", 7], ["b", "uint32", 9], ["c", "float32", [0.5, 1, 2]], ["d", "int64", -3]]
+    assert peer.pack(fields) == bytes(want)
+
+
+def test_peer_tiling_refuses_an_unknown_type(peer):
+    with pytest.raises(
+        check.HybridOpsError, match="peer tiling field x: unknown type: got half; allowed int8"
+    ):
+        peer.pack([["x", "half", 1]])
