@@ -88,6 +88,7 @@ struct Launch {
     bool stopped = false;
     bool scalar_writes = false;  // some block wrote GM through its scalar cache
     std::unordered_map<uint64_t, std::vector<uint32_t>> signals;  // software flags: key -> snapshot of `seen`
+    std::unordered_map<uint32_t, uint32_t> arrivals;             // CrossCoreSetFlag mode 0: flag -> blocks so far
     std::vector<uint32_t> sync_all;                              // blocks waiting in SyncAll
 };
 

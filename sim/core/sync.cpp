@@ -159,6 +159,31 @@ void AwaitSignal(const char* api, uint64_t key, const char* description, Loc loc
     PipeBarrierAll(api, loc);
 }
 
+void CrossCoreArrive(const char* api, uint32_t flag, Loc loc) {
+    if (flag > 10)
+        Report(Severity::Error, CallSite(api, loc), "flag.id", "flag id %u; allowed 0 … 10", flag);
+    auto& arrived = g_launch->arrivals[flag];
+    const uint32_t me = g_block->core.block_idx;
+    RaiseSignal(api, SignalKey(&g_launch->arrivals, int32_t(me), int32_t(0x4000 + flag)), loc);
+    if (++arrived < g_launch->blocks.size()) return;
+    arrived = 0;
+    // Merge what all blocks knew when they set it, and hand everybody one token.
+    std::vector<uint32_t> all(g_launch->blocks.size(), 0);
+    for (uint32_t i = 0; i < all.size(); ++i) {
+        const uint64_t key = SignalKey(&g_launch->arrivals, int32_t(i), int32_t(0x4000 + flag));
+        const auto it = g_launch->signals.find(key);
+        if (it == g_launch->signals.end()) continue;
+        for (size_t c = 0; c < all.size(); ++c) all[c] = std::max(all[c], it->second[c]);
+        g_launch->signals.erase(it);
+    }
+    for (uint32_t i = 0; i < all.size(); ++i) g_launch->signals[SignalKey(&g_launch->arrivals, int32_t(i), int32_t(0x5000 + flag))] = all;
+}
+
+void CrossCoreAwait(const char* api, uint32_t flag, Loc loc) {
+    const uint64_t key = SignalKey(&g_launch->arrivals, int32_t(g_block->core.block_idx), int32_t(0x5000 + flag));
+    AwaitSignal(api, key, "for all blocks", loc);
+}
+
 void CleanDataCache(const char* api, uint64_t address, uint64_t bytes, Loc loc) {
     DataCache& cache = g_block->dcache;
     if (g_soc.record) {
