@@ -77,10 +77,13 @@ void RunBlockReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T>
         }
         float v[128];
         LoadRepeat<T>(v, in, lanes, r, 0.0f);
+        if constexpr (type == ReduceType::SUM) {  // the trees of all blocks, level by level
+            for (uint32_t n = lanes.lanes; n > kBlocksPerRepeat; n /= 2) TreeLevel<T>(v, n, limit);
+        }
         for (uint32_t b = 0; b < kBlocksPerRepeat; ++b) {
             if (!blocks.On(r, b)) continue;
             if constexpr (type == ReduceType::SUM) {
-                StoreScalar(o + b, TreeSum<T>(v + b * per_block, per_block, limit), HalfLimit(false));
+                StoreScalar(o + b, v[b], HalfLimit(false));
             } else {
                 Extreme<type> best;
                 for (uint32_t i = 0; i < per_block; ++i) {

@@ -12,12 +12,29 @@ inline float Node(float a, float b, HalfLimit limit) {
     else return sum;
 }
 
+// One level: v[i] = v[2i] + v[2i + 1] for n values (n even), in place.
+template <typename T>
+inline void TreeLevel(float* v, uint32_t n, HalfLimit limit) {
+    uint32_t i = 0;
+#if defined(__AVX2__)
+    for (; 2 * i + 16 <= n; i += 8) {
+        const __m256 pairs = _mm256_hadd_ps(_mm256_loadu_ps(v + 2 * i), _mm256_loadu_ps(v + 2 * i + 8));
+        V8f sum = reinterpret_cast<V8f>(_mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(pairs), 0xd8)));
+        if constexpr (std::is_same_v<T, half>) {
+            uint16_t rounded[8];
+            StoreHalf8(rounded, limit(sum));
+            sum = LoadHalf8(rounded);
+        }
+        std::memcpy(v + i, &sum, sizeof sum);
+    }
+#endif
+    for (; i < n / 2; ++i) v[i] = Node<T>(v[2 * i], v[2 * i + 1], limit);
+}
+
 // Sums n values (n a power of two) in place.
 template <typename T>
 inline float TreeSum(float* v, uint32_t n, HalfLimit limit) {
-    for (; n > 1; n /= 2) {
-        for (uint32_t i = 0; i < n / 2; ++i) v[i] = Node<T>(v[2 * i], v[2 * i + 1], limit);
-    }
+    for (; n > 1; n /= 2) TreeLevel<T>(v, n, limit);
     return v[0];
 }
 
