@@ -143,20 +143,16 @@ class GraphRunner:
                 )
 
 
-def simulated_on(launch: Launch, soc: str, *, checks: str = "off", record: bool = True) -> Any:
-    """Run a recorded launch on another SoC: the same values in the storage dtypes that the operator has there.
+def arrays_on(launch: Launch, soc: str) -> dict[str, np.ndarray | None]:
+    """Inputs of a recorded launch in the storage dtypes that the operator has on another SoC.
 
-    Takes the dtype column with the widest state, as the decode adapter does.
+    Takes the dtype column with the widest tensors, as the decode adapter does for the state.
     """
-    from hybrid_ops import sim
-
-    op = launch.op
-    columns = range(op.columns(soc))
-    wide = max(columns, key=lambda i: sum(NUMPY[t.dtypes[soc][i]].itemsize for t in op.inputs))
-    arrays = {
-        t.name: None
-        if (array := launch.arrays.get(t.name)) is None
-        else array.astype(NUMPY[t.dtypes[soc][wide]])
-        for t in op.inputs
-    }
-    return sim.launch(op, arrays, launch.attrs, soc=soc, checks=checks, record=record)
+    op, family = launch.op, check.find_soc(launch.op, soc)
+    widths = [sum(NUMPY[t.dtypes[family][i]].itemsize for t in op.inputs) for i in range(op.columns(family))]
+    column = widths.index(max(widths))
+    arrays: dict[str, np.ndarray | None] = {}
+    for tensor in op.inputs:
+        array = launch.arrays.get(tensor.name)
+        arrays[tensor.name] = None if array is None else array.astype(NUMPY[tensor.dtypes[family][column]])
+    return arrays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -341,3 +342,35 @@ def test_unreadable_file_and_wrong_suffix(tmp_path):
     assert [f.rule for f in check_file(other)] == ["G1"]
     with pytest.raises(HybridOpsError, match="soc: not a known SoC"):
         check_file(other, soc="ascend42")
+
+
+FLAGGED = dataclasses.replace(
+    OP,
+    attrs=(
+        *OP.attrs,
+        contract.Attr("renorm", "bool", default=True),
+        contract.Attr("groups", "list_int", required=True),
+    ),
+)
+
+
+def test_bool_attributes_travel_as_strings():
+    """The converter turns INT 0/1 into an int64; only the STRING true or false arrives as a bool."""
+    shapes, types = [[1, 32, 128], [1, 32, 128, 128]], ["float16", "float16"]
+    written = custom_node.custom_attributes(
+        FLAGGED, PRESENT, {"renorm": False, "groups": (4, 2)}, shapes, types
+    )
+    assert written["renorm"] == "false" and written["groups"] == [4, 2] and written["scale_value"] == 1.0
+    with pytest.raises(HybridOpsError, match="groups: an empty list cannot be exported"):
+        custom_node.custom_attributes(FLAGGED, PRESENT, {"groups": ()}, shapes, types)
+
+
+def test_attribute_kinds_are_held_against_the_contract(monkeypatch):
+    monkeypatch.setattr(contract, "find", lambda name: FLAGGED if name == OP.type else None)
+    found = texts(graph({"renorm": 1}))
+    assert any(text.startswith("S C10 layer0: renorm: is INT; a bool travels as STRING") for text in found)
+    assert "E C11 layer0: groups: required attribute is missing; write it" in found
+    assert not any("renorm" in text for text in texts(graph({"renorm": "false", "groups": [4]})))
+    assert any(
+        'renorm: got "1"' in text or "renorm: got '1'" in text for text in texts(graph({"renorm": "1"}))
+    )

@@ -8,12 +8,47 @@ from typing import Any
 
 from rich.table import Table
 
+from hybrid_ops import profile, timeline
 from hybrid_ops.export import accuracy, run_graph
 
 
 def estimates(launches: Sequence[run_graph.Launch], out: Path) -> list[dict[str, Any]]:
-    """One entry per SoC for the launches of one decode step: cycles, microseconds, bytes, bound, roofline ratio."""
-    raise NotImplementedError
+    """One entry per SoC for one decode step: cycles and µs of its launches, bytes, what bounds them, roofline ratio.
+
+    Launches of equal shapes cost the same and are replayed once. Writes `timeline-<soc>.json` (Chrome trace) and
+    `timeline-<soc>.svg` of the first launch into `out`.
+    """
+    first = launches[0]
+    found = []
+    for soc in first.op.socs:
+        made = profile.run(first.op.name, run_graph.arrays_on(first, soc), first.attrs, soc=soc, trace=True)
+        timing = made.timing
+        events = timing.get("trace", [])
+        timeline.write_trace(events, out / f"timeline-{soc}.json")
+        title = f"{first.op.name}: {made.cycles:,.0f} cycles on {made.soc.variant} ({made.label})"
+        timeline.write_svg(
+            events, out / f"timeline-{soc}.svg", title, cores=sorted({e["pid"] for e in events})[:4]
+        )
+        entry = {
+            name: timing[name]
+            for name in ("cycles", "us", "gm_read_bytes", "gm_write_bytes", "bound", "busy")
+        }
+        floors = made.floors
+        found.append(
+            {
+                "soc": soc,
+                "chip": made.soc.variant,
+                "launches": len(launches),
+                **entry,
+                "us_per_step": timing["us"] * len(launches),
+                "floor_cycles": floors.cycles if floors else None,
+                "floor": floors.bound if floors else None,
+                "ratio": made.ratio,
+                "confidence": timing["confidence"],
+                "label": made.label,
+            }
+        )
+    return found
 
 
 def render(report: Any) -> Iterator[Table]:
@@ -52,22 +87,32 @@ def render(report: Any) -> Iterator[Table]:
     yield errors
 
     if report.estimates:
-        socs = Table(
-            "SoC", title="One launch, estimated by the simulator's timing model", title_justify="left"
-        )
-        for heading in ("cycles", "µs", "floor µs", "ratio", "bound", "GM read", "GM written", "confidence"):
+        socs = Table("SoC", title="One launch in the simulator's timing model", title_justify="left")
+        for heading in (
+            "cycles",
+            "µs",
+            "step µs",
+            "floor cycles",
+            "cycles / floor",
+            "bound",
+            "GM read",
+            "written",
+            "",
+        ):
             socs.add_column(heading, justify="right")
         for entry in report.estimates:
+            ratio, floor = entry["ratio"], entry["floor_cycles"]
             socs.add_row(
-                entry["soc"],
-                f"{entry['cycles']:.0f}",
+                entry["chip"],
+                f"{entry['cycles']:,.0f}",
                 f"{entry['us']:.1f}",
-                f"{entry['floor_us']:.1f}",
-                f"{entry['ratio']:.2f}x",
+                f"{entry['us_per_step']:.1f}",
+                f"{floor:,.0f} ({entry['floor']})" if floor else "",
+                f"{ratio:.2f}" if ratio else "",
                 entry["bound"],
-                f"{entry['gm_read_bytes'] / 1024:.0f} KiB",
-                f"{entry['gm_write_bytes'] / 1024:.0f} KiB",
-                entry["confidence"],
+                f"{entry['gm_read_bytes'] / 1024:,.0f} KiB",
+                f"{entry['gm_write_bytes'] / 1024:,.0f} KiB",
+                entry["label"],
             )
         yield socs
 
