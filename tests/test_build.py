@@ -115,6 +115,18 @@ def test_cache_that_cannot_be_written(source, tmp_path, monkeypatch):
     assert "set HYBRID_OPS_CACHE" in str(caught.value)
 
 
+def test_cached_library_loads_from_a_read_only_cache(source, monkeypatch):
+    path = make(source)
+
+    def read_only(*args, **kwargs):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(build.tempfile, "TemporaryFile", read_only)
+    assert make(source) == path
+    with pytest.raises(build.BuildError, match=r"folder not writable: .*Read-only file system"):
+        make(source, 2)
+
+
 def test_error_of_the_compiler_is_shown_and_nothing_stays(source, cache):
     source.write_text("int answer() { return missing_name; }")
     with pytest.raises(build.BuildError) as caught:

@@ -31,22 +31,29 @@ class BuildError(RuntimeError):
     """A library cannot be built; the text has the form ``hybrid_ops: what: fault: got …; allowed …``."""
 
 
+def cache_path() -> Path:
+    """Folder of the built libraries; it need not exist."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~").expanduser() / ".cache") / "hybrid_ops"
+
+
 def cache_dir() -> Path:
-    """Folder of the built libraries; created on demand.
+    """:func:`cache_path`, created and writable.
 
     Raises:
         BuildError: the folder cannot be created or written; the text names folder and variable.
     """
-    chosen = os.environ.get(CACHE_VARIABLE)
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~").expanduser() / ".cache")
-    path = Path(chosen) if chosen else Path(base) / "hybrid_ops"
+    path = cache_path()
     try:
         path.mkdir(parents=True, exist_ok=True)
         # A real write, because os.access says yes to root even on a read-only mount.
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        origin = f"${CACHE_VARIABLE}" if chosen else f"default, ${CACHE_VARIABLE} not set"
+        origin = f"${CACHE_VARIABLE}" if CACHE_VARIABLE in os.environ else f"${CACHE_VARIABLE} not set"
         raise BuildError(
             f"hybrid_ops: cache: folder not writable: got {path} ({origin}: {error.strerror}); "
             f"allowed any writable folder, set {CACHE_VARIABLE}"
@@ -105,7 +112,7 @@ def library_path(name: str, key: str) -> Path | None:
     for folder in (os.environ.get("HYBRID_OPS_PREBUILT") or "").split(os.pathsep):
         if folder and (Path(folder) / file).is_file():
             return Path(folder) / file
-    path = cache_dir() / file
+    path = cache_path() / file
     return path if path.is_file() else None
 
 

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 
 namespace ops {
 namespace {
@@ -96,6 +97,8 @@ std::vector<std::string> OpDefFactory::AllTypes() {
 }
 
 OpDef* OpDefFactory::Find(const std::string& type) {
+    static std::mutex mutex;  // Python calls in from any thread
+    const std::lock_guard<std::mutex> lock(mutex);
     const auto found = Entries().find(type);
     if (found == Entries().end()) return nullptr;
     Entry& entry = found->second;
