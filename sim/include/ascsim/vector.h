@@ -11,4 +11,5 @@
 #include "ascsim/reduce.h"
 #include "ascsim/reduce_all.h"
 #include "ascsim/scalar_ops.h"
+#include "ascsim/sort.h"
 #include "ascsim/transpose.h"
