@@ -268,9 +268,9 @@ void GlobalMemory::Run(Block& block, const Op& op, const Access& a, Segment& s, 
     }
     const uint32_t key = me << 22 | uint32_t(p) << 19;
     if (!s.read.AllOwn(g0, g1, base_, key, ~0u)) {
-        for (uint64_t g = g0; g < g1; ++g)
-            if (s.read.epoch(g) > base_ && Toucher::Unpack(s.read.meta(g)).core != me)
-                s.read_other.SetWhole(g, s.read.epoch(g), s.read.meta(g));
+        s.read.Visit(g0 * kGranule, g1 * kGranule, base_, [&](uint64_t vb, uint64_t ve, uint32_t other_epoch, uint32_t meta) {
+            if (Toucher::Unpack(meta).core != me) s.read_other.Mark(vb, ve, other_epoch, meta);
+        });
     }
     s.read.Mark(b, e, epoch, self.Pack());
 }

@@ -29,8 +29,6 @@ public:
     void Bind(uint32_t* epoch, uint32_t* meta) { epoch_ = epoch; meta_ = meta; parts_.clear(); }
     uint32_t MaxIn(uint64_t g0, uint64_t g1) const { return MaxEpoch(epoch_ + g0, g1 - g0); }
     uint32_t epoch(uint64_t g) const { return epoch_[g]; }
-    uint32_t meta(uint64_t g) const { return meta_[g]; }
-    void SetWhole(uint64_t g, uint32_t epoch, uint32_t meta) { epoch_[g] = epoch; meta_[g] = meta; }
     // All granules in [g0, g1) untouched since `base`, or touched by core/pipe `key` at epochs up to `know`.
     bool AllOwn(uint64_t g0, uint64_t g1, uint32_t base, uint32_t key, uint32_t know) const;
     void Mark(uint64_t b, uint64_t e, uint32_t epoch, uint32_t meta);

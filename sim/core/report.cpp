@@ -8,7 +8,11 @@ namespace ascsim {
 
 void Reporter::Add(Hazard h) {
     if (h.severity == Severity::Error) ++errors_;
-    const Key key{h.rule, h.site.file, h.site.line, h.other.file, h.other.line, h.tensor};
+    // The buffers of one queue are one cause: "TQue<VECIN> buffer 1 (line 8)" counts with buffer 0.
+    std::string cause = h.tensor;
+    if (const auto at = cause.find(" buffer "); at != std::string::npos)
+        cause.erase(at, cause.find(" (", at) == std::string::npos ? std::string::npos : cause.find(" (", at) - at);
+    const Key key{h.rule, h.site.file, h.site.line, h.other.file, h.other.line, std::move(cause)};
     const auto [it, fresh] = index_.try_emplace(key, hazards_.size());
     if (fresh) hazards_.push_back(std::move(h));
     else ++hazards_[it->second].count;
