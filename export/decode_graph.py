@@ -115,7 +115,9 @@ class DecodeStep(nn.Module):
         hidden = self.body.embed_tokens(input_ids)
         rotary = self.rotary(position_ids, hidden.dtype)
         bias = (1.0 - attention_mask.to(hidden.dtype))[:, None, None, :] * torch.finfo(hidden.dtype).min
-        conv, recurrent, cache = [], [], []
+        conv: list[torch.Tensor] = []
+        recurrent: list[torch.Tensor] = []
+        cache: list[torch.Tensor] = []
         for layer in self.body.layers:
             normed = layer.input_layernorm(hidden)
             if hasattr(layer, "linear_attn"):

@@ -32,7 +32,7 @@ MINDSPORE = {
     "float64": 44,
     "bfloat16": 45,
 }
-ONNX_NAMES = {number: name for name, number in ONNX.items()}
+ONNX_NAMES = {int(number): name for name, number in ONNX.items()}
 MINDSPORE_NAMES = {number: name for name, number in MINDSPORE.items()}
 # Type strings of ONNX operator schemas.
 TENSOR_TYPES = tuple(f"tensor({TensorProto.DataType.Name(number).lower()})" for number in ONNX.values())

@@ -54,8 +54,8 @@ class CustomNode:
 
     def slots(self, gaps: bool = True) -> list[int]:
         """Slot of input_names that each wired input lands in; without usable input_index by position."""
-        index = self.values.get("input_index")
-        if gaps and self.kinds.get("input_index") == "INTS" and len(index or ()) == len(self.present):
+        index = self.values.get("input_index") or []
+        if gaps and self.kinds.get("input_index") == "INTS" and len(index) == len(self.present):
             return list(index)
         return list(range(len(self.present)))
 
@@ -144,7 +144,7 @@ class Graph:
 
     def ancestors(self, name: str, limit: int = 64) -> Iterator[onnx.NodeProto]:
         """Nodes that a tensor is computed from, nearest first, at most `limit` of them."""
-        queue, seen = [name], set()
+        queue, seen = [name], set[int]()
         while queue and len(seen) < limit:
             node = self.producers.get(queue.pop(0))
             if node is None or id(node) in seen:

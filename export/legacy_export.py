@@ -74,7 +74,14 @@ def _symbolics(opset: int) -> Iterator[None]:
 def _symbolic(op: Op) -> Callable[..., Any]:
     from torch.onnx import symbolic_helper
 
-    kinds = {"float": "f", "int": "i", "bool": "b", "string": "s", "list_float": "fs", "list_int": "is"}
+    kinds: dict[str, Any] = {
+        "float": "f",
+        "int": "i",
+        "bool": "b",
+        "string": "s",
+        "list_float": "fs",
+        "list_int": "is",
+    }
     suffixes = {"float": "f", "int": "i", "bool": "s", "string": "s", "list_float": "f", "list_int": "i"}
 
     def emit(graph: Any, *arguments: Any) -> Any:

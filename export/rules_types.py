@@ -96,7 +96,8 @@ def parse_shapes(text: str) -> list[list[int]]:
     if parts and not parts[-1].strip():
         parts.pop()
     numbers = [int(part) for part in parts]
-    shapes, at = [], 0
+    shapes: list[list[int]] = []
+    at = 0
     while at < len(numbers):
         rank = numbers[at]
         shape = numbers[at + 1 : at + 1 + rank]

@@ -35,7 +35,7 @@ def to_default_domain(model: onnx_ir.Model) -> onnx_ir.Model:
 def custom_schema(model: onnx.ModelProto) -> Iterator[None]:
     """Registers a default-domain `Custom` for onnx.checker, with the attributes this model uses; removed afterwards."""
     kinds = {
-        attribute.name: attribute.type
+        attribute.name: onnx.AttributeProto.AttributeType.Name(attribute.type)
         for node in model.graph.node
         if node.op_type == OP_TYPE and not node.domain
         for attribute in node.attribute
@@ -51,7 +51,8 @@ def custom_schema(model: onnx.ModelProto) -> Iterator[None]:
         outputs=[schema.FormalParameter("outputs", "U", param_option=variadic, is_homogeneous=False)],
         type_constraints=[("T", types, ""), ("U", types, "")],
         attributes=[
-            schema.Attribute(name, schema.AttrType(int(kind)), required=False) for name, kind in kinds.items()
+            schema.Attribute(name, getattr(schema.AttrType, kind), required=False)
+            for name, kind in kinds.items()
         ],
     )
     registered = onnx.defs.has(OP_TYPE, "")
