@@ -1,0 +1,162 @@
+// Rows a core works on, cut into groups, and the buffers that the steps of a group share.
+#ifndef HYBRID_OPS_RECURRENT_GATED_DELTA_RULE_RANGE_H_
+#define HYBRID_OPS_RECURRENT_GATED_DELTA_RULE_RANGE_H_
+
+#include "../common/rows.h"
+#include "../recurrent_gated_delta_rule_tiling.h"
+
+namespace hybrid_ops {
+namespace rgdr {
+
+using Data = RecurrentGatedDeltaRuleTilingData;
+using AscendC::HardEvent;
+using AscendC::LocalTensor;
+using AscendC::PipeBarrier;
+using Buffer = AscendC::TBuf<AscendC::TPosition::VECCALC>;
+
+// Rows of the flattened [NV * DV] that are worked on together.
+struct Group {
+    uint32_t unitsEnd;  // one past its last unit
+    uint32_t row, rows;
+    uint32_t value;  // offset of its values in a staged token
+};
+
+class Range {
+ public:
+    uint32_t unitEnd, row, rows, head, heads, key, keys;  // first row, head, key head, and how many
+
+    __aicore__ inline void Set(const Data& t, uint32_t unitBegin, uint32_t unitsEnd) {
+        headUnits_ = t.headUnits;
+        unitRows_ = t.unitRows;
+        groupUnits_ = t.groupUnits;
+        valueDim_ = t.valueDim;
+        share_ = t.valueHeads / t.keyHeads;
+        unitBegin_ = unitBegin;
+        unitEnd = unitsEnd;
+        row = RowOf(unitBegin);
+        rows = RowOf(unitsEnd) - row;
+        head = unitBegin / headUnits_;
+        heads = (unitsEnd - 1) / headUnits_ - head + 1;
+        key = KeyHead(head);
+        keys = KeyHead(head + heads - 1) - key + 1;
+    }
+    __aicore__ inline uint32_t KeyHead(uint32_t valueHead) const { return valueHead / share_; }
+    __aicore__ inline Group First() const { return Make(unitBegin_, 0); }
+    __aicore__ inline bool IsLast(const Group& g) const { return g.unitsEnd >= unitEnd; }
+    __aicore__ inline Group Next(const Group& g) const {
+        return Make(g.unitsEnd, g.value + RoundUp(g.rows, 16));
+    }
+
+ private:
+    __aicore__ inline uint32_t RowOf(uint32_t unit) const {
+        return unit / headUnits_ * valueDim_ + unit % headUnits_ * unitRows_;
+    }
+    __aicore__ inline Group Make(uint32_t unit, uint32_t value) const {
+        Group g;
+        g.unitsEnd = unit + groupUnits_ < unitEnd ? unit + groupUnits_ : unitEnd;
+        const uint32_t headEnd = (unit / headUnits_ + 1) * headUnits_;
+        if (valueDim_ % unitRows_ != 0 && g.unitsEnd > headEnd) g.unitsEnd = headEnd;
+        g.row = RowOf(unit);
+        g.rows = RowOf(g.unitsEnd) - g.row;
+        g.value = value;
+        return g;
+    }
+
+    uint32_t headUnits_, unitRows_, groupUnits_, valueDim_, share_, unitBegin_;
+};
+
+// fp32 matrices [group rows, pitch] and vectors [group rows]; what is in them when, the steps say.
+struct Workspace {
+    FloatTensor state, product;
+    FloatTensor partial, levelKey[2], levelQuery[2];  // sums on their way to one value per row
+    FloatTensor delta, readout, moved;
+    LocalTensor<uint32_t> broadcast, pack, unpack, line;  // gather offsets in bytes, see Init
+
+    // `pads`: rows have lanes beyond DK that must be zero, or moves leave a last block behind.
+    __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t, const Rows& rows, bool pads) {
+        const uint32_t tileBytes = (t.groupRows * t.keyPitch + kFloatLanes) * sizeof(float);
+        const uint32_t sums = RoundUp(t.groupRows, 8) * rows.slots, rowBytes = RowElements(t) * sizeof(float);
+        Get(pipe, state, buffers_[0], tileBytes);
+        Get(pipe, product, buffers_[1], tileBytes);
+        Get(pipe, partial, buffers_[2], (sums * 8 + kFloatLanes) * sizeof(float));
+        for (uint32_t i = 0; i < 2; ++i) {
+            Get(pipe, levelKey[i], buffers_[3 + i], (sums + kFloatLanes) * sizeof(float));
+            Get(pipe, levelQuery[i], buffers_[5 + i], (sums + kFloatLanes) * sizeof(float));
+            Zero(levelKey[i]);
+            Zero(levelQuery[i]);
+        }
+        Get(pipe, delta, buffers_[7], rowBytes);
+        Get(pipe, readout, buffers_[8], rowBytes);
+        Get(pipe, moved, buffers_[9], rowBytes);
+        // Lanes that no step writes, but whole repeats read, are zero from here on.
+        Zero(partial);
+        Zero(delta);
+        if (pads) {
+            Zero(state);
+            Zero(product);
+            Zero(moved);
+        }
+        if constexpr (!Soc::kBroadcast) {
+            // broadcast[8 r + i]: value r
+            Get(pipe, broadcast, buffers_[10], RoundUp(t.groupRows, 8) * kBlockBytes);
+            LocalTensor<int32_t> table = broadcast.template ReinterpretCast<int32_t>();
+            AscendC::Duplicate(table, int32_t(0), int32_t(kFloatBlock));
+            FillTable(table, kFloatBlock, RoundUp(t.groupRows, 8), sizeof(float));
+        }
+        if constexpr (!Soc::kPaddedMoves) {
+            if (pads) InitRepack(pipe, t);
+        }
+    }
+
+    template <typename U>
+    __aicore__ static inline void Get(AscendC::TPipe& pipe, LocalTensor<U>& tensor, Buffer& buffer,
+                                      uint32_t bytes) {
+        pipe.InitBuffer(buffer, RoundUp(bytes, kBlockBytes));
+        tensor = buffer.template Get<U>();
+    }
+    __aicore__ static inline void Zero(const FloatTensor& tensor) {
+        AscendC::Duplicate(tensor, 0.0f, int32_t(tensor.GetSize()));
+    }
+
+ private:
+    // line[i], unpack[i]: element i of 16, of a row. pack[i]: element i of eight packed rows, in padded ones.
+    __aicore__ inline void InitRepack(AscendC::TPipe& pipe, const Data& t) {
+        Get(pipe, pack, buffers_[11], kTableRows * t.keyPitch * sizeof(uint32_t));
+        Get(pipe, unpack, buffers_[12], t.keyPitch * sizeof(uint32_t));
+        Get(pipe, line, buffers_[13], 16 * sizeof(uint32_t));
+        LocalTensor<int32_t> lineOffset = line.template ReinterpretCast<int32_t>();
+        LocalTensor<int32_t> rowOffset = unpack.template ReinterpretCast<int32_t>();
+        LocalTensor<int32_t> packOffset = pack.template ReinterpretCast<int32_t>();
+        for (uint32_t i = 0; i < 16; ++i) lineOffset.SetValue(i, int32_t(i * sizeof(float)));
+        Order<HardEvent::S_V>();
+        const uint32_t packed = kTableRows * t.keyDim;
+        AscendC::Adds(rowOffset, lineOffset, int32_t(0), 16);
+        AscendC::Adds(packOffset, lineOffset, int32_t(0), 8);
+        FillTable(rowOffset, 16, t.keyPitch / 16, 16 * sizeof(float));
+        FillTable(packOffset, 8, t.keyDim, 8 * sizeof(float));
+        if (t.keyPitch == t.keyDim) return;
+        // Byte offset 4 i moves by the pads of the floor((i + 1/2) / DK) rows before it.
+        LocalTensor<int32_t> rowIndex = state.template ReinterpretCast<int32_t>();
+        AscendC::Cast(product, packOffset, AscendC::RoundMode::CAST_NONE, packed);
+        PipeBarrier<PIPE_V>();
+        AscendC::Adds(product, product, 2.0f, int32_t(packed));
+        PipeBarrier<PIPE_V>();
+        AscendC::Muls(product, product, 0.25f / float(t.keyDim), int32_t(packed));
+        PipeBarrier<PIPE_V>();
+        AscendC::Cast(rowIndex, product, AscendC::RoundMode::CAST_FLOOR, packed);
+        PipeBarrier<PIPE_V>();
+        AscendC::Muls(rowIndex, rowIndex, int32_t((t.keyPitch - t.keyDim) * sizeof(float)), int32_t(packed));
+        PipeBarrier<PIPE_V>();
+        AscendC::Add(packOffset, packOffset, rowIndex, int32_t(packed));
+        PipeBarrier<PIPE_V>();
+        Zero(state);
+        Zero(product);
+    }
+
+    Buffer buffers_[14];
+};
+
+}  // namespace rgdr
+}  // namespace hybrid_ops
+
+#endif  // HYBRID_OPS_RECURRENT_GATED_DELTA_RULE_RANGE_H_

@@ -1,0 +1,156 @@
+// The pool of states: a group's rows to and from fp32 in unified buffer.
+#ifndef HYBRID_OPS_RECURRENT_GATED_DELTA_RULE_STATE_H_
+#define HYBRID_OPS_RECURRENT_GATED_DELTA_RULE_STATE_H_
+
+#include "../common/row_copy.h"
+#include "range.h"
+
+namespace hybrid_ops {
+namespace rgdr {
+
+template <typename T, bool kTail>
+class StatePool {
+ public:
+    __aicore__ inline StatePool(const Data& t, const Rows& rows, Workspace& work)
+        : t_(t), rows_(rows), work_(work) {}
+
+    __aicore__ inline void Init(AscendC::TPipe& pipe, GM_ADDR pool) {
+        pool_.SetGlobalBuffer((__gm__ T*)pool);
+        pieceRows_ = PieceRows(t_);
+        const uint32_t bytes = (pieceRows_ * t_.keyPitch + 32) * sizeof(T);
+        pipe.InitBuffer(in_, uint8_t(t_.pieces), bytes);
+        pipe.InitBuffer(out_, uint8_t(t_.pieces), bytes);
+        if constexpr (kTail) {
+            // Moves leave pads alone: zero once.
+            for (uint32_t i = 0; i < t_.pieces; ++i) {
+                LocalTensor<T> piece = in_.template AllocTensor<T>();
+                AscendC::Duplicate(piece.template ReinterpretCast<float>(), 0.0f,
+                                   int32_t(bytes / sizeof(float)));
+                in_.FreeTensor(piece);
+            }
+        }
+    }
+
+    // in_ <- rows of the group in pool[slot], piece by piece
+    __aicore__ inline void Load(int64_t slot, const Group& g) {
+        for (uint32_t r = 0; r < g.rows; r += pieceRows_) {
+            const uint32_t n = Piece(g, r);
+            LocalTensor<T> piece = in_.template AllocTensor<T>();
+            if (Packed()) {
+                LoadElements(piece, pool_[At(slot, g.row + r)], n * t_.keyDim);
+            } else {
+                LoadRows(piece, pool_[At(slot, g.row + r)], n, t_.keyDim, t_.keyDim, t_.keyPitch);
+            }
+            in_.EnQue(piece);
+        }
+    }
+
+    // work_.state [rows, pitch] <- in_
+    __aicore__ inline void Widen(const Group& g) {
+        for (uint32_t r = 0; r < g.rows; r += pieceRows_) {
+            LocalTensor<T> piece = in_.template DeQue<T>();
+            if (kTail && Packed() && t_.keyDim != t_.keyPitch) {
+                Unpack(piece, Piece(g, r));
+            } else {
+                Convert(work_.state[r * t_.keyPitch], piece, Piece(g, r) * t_.keyPitch);
+            }
+            in_.FreeTensor(piece);
+        }
+    }
+
+    // pool[slot] <- work_.state, rounded; work_.product is scratch. `wait`: an earlier store to these rows
+    // may be under way.
+    __aicore__ inline void Store(int64_t slot, const Group& g, bool wait) {
+        for (uint32_t r = 0; r < g.rows; r += pieceRows_) {
+            const uint32_t n = Piece(g, r);
+            LocalTensor<T> piece = out_.template AllocTensor<T>();
+            if (kTail && Packed() && t_.keyDim != t_.keyPitch) {
+                Pack(piece, n);
+            } else {
+                Convert(piece, work_.state[r * t_.keyPitch], n * t_.keyPitch);
+            }
+            out_.EnQue(piece);
+            piece = out_.template DeQue<T>();
+            if (wait && r == 0) PipeBarrier<PIPE_MTE3>();
+            if (Packed()) {
+                StoreElements(pool_[At(slot, g.row + r)], piece, n * t_.keyDim);
+            } else {
+                StorePadded(pool_[At(slot, g.row + r)], piece, n);
+            }
+            out_.FreeTensor(piece);
+        }
+    }
+
+ private:
+    // Rows stand one behind the other in local memory too: they fill their pitch, or moves cannot pad them.
+    __aicore__ inline bool Packed() const { return !Soc::kPaddedMoves || t_.keyDim == t_.keyPitch; }
+    __aicore__ inline uint32_t Piece(const Group& g, uint32_t row) const {
+        return g.rows - row < pieceRows_ ? g.rows - row : pieceRows_;
+    }
+    __aicore__ inline uint64_t At(int64_t slot, uint32_t row) const {
+        return (uint64_t(slot) * t_.valueHeads * t_.valueDim + row) * t_.keyDim;
+    }
+
+    // Packed rows -> product, packed fp32 -> state, padded with zeros
+    __aicore__ inline void Unpack(const LocalTensor<T>& piece, uint32_t n) {
+        const uint32_t packed = n * t_.keyDim;
+        const FloatTensor state = work_.state, product = work_.product;
+        Convert(product, piece, LastBlock<T>::Staged(packed));
+        PipeBarrier<PIPE_V>();
+        for (uint32_t r = 0; r < n; ++r) {
+            AscendC::Gather(state[r * t_.keyPitch], product, work_.unpack,
+                            uint32_t(r * t_.keyDim * sizeof(float)), t_.keyPitch);
+        }
+        if (LastBlock<T>::Shift(packed) != 0) {
+            // The last row ends in the last block, which may start at any lane of the row: 16 values by hand.
+            const uint32_t last = LastBlock<T>::Whole(packed), lane = (n - 1) * t_.keyPitch + t_.keyDim - 16;
+            Order<HardEvent::V_S>();
+            for (uint32_t i = 0; i < 16; ++i) state.SetValue(lane + i, product.GetValue(last + i));
+            Order<HardEvent::S_V>();
+        }
+        PipeBarrier<PIPE_V>();
+        rows_.FillPad(state, t_.keyDim, 0.0f, n);
+    }
+
+    // state, padded -> product, packed, its last 16 elements once more behind the whole blocks -> piece
+    __aicore__ inline void Pack(const LocalTensor<T>& piece, uint32_t n) {
+        const uint32_t packed = n * t_.keyDim, whole = LastBlock<T>::Whole(packed);
+        const FloatTensor state = work_.state, product = work_.product;
+        for (uint32_t r = 0; r < n; r += kTableRows) {
+            const uint32_t some = n - r < kTableRows ? n - r : kTableRows;
+            AscendC::Gather(product[r * t_.keyDim], state, work_.pack,
+                            uint32_t(r * t_.keyPitch * sizeof(float)), some * t_.keyDim);
+        }
+        PipeBarrier<PIPE_V>();
+        if (whole != packed) {
+            AscendC::Gather(product[whole], state, work_.line,
+                            uint32_t(((n - 1) * t_.keyPitch + t_.keyDim - 16) * sizeof(float)), uint32_t(16));
+            PipeBarrier<PIPE_V>();
+        }
+        Convert(piece, product, LastBlock<T>::Staged(packed));
+    }
+
+    __aicore__ inline void StorePadded(const AscendC::GlobalTensor<T>& dst, const LocalTensor<T>& src,
+                                       uint32_t n) {
+        if constexpr (Soc::kPaddedMoves) {
+            constexpr uint32_t kBlock = LastBlock<T>::kBlock;
+            const uint32_t gap = (t_.keyPitch - RoundUp(t_.keyDim, kBlock)) / kBlock;
+            AscendC::DataCopyPad(
+                dst, src,
+                AscendC::DataCopyExtParams{uint16_t(n), uint32_t(t_.keyDim * sizeof(T)), gap, 0, 0});
+        }
+    }
+
+    const Data& t_;
+    const Rows& rows_;
+    Workspace& work_;
+    AscendC::GlobalTensor<T> pool_;
+    AscendC::TQue<AscendC::TPosition::VECIN, 4> in_;
+    AscendC::TQue<AscendC::TPosition::VECOUT, 4> out_;
+    uint32_t pieceRows_;
+};
+
+}  // namespace rgdr
+}  // namespace hybrid_ops
+
+#endif  // HYBRID_OPS_RECURRENT_GATED_DELTA_RULE_STATE_H_
