@@ -3,7 +3,7 @@
     python benchmarks/rgdr.py [--peer KERNEL.cpp --peer-tiling TILING.json] [--gate ID] [--model NAME]
 
 Nothing is printed for an operator whose cases fail. Cycles come from the timing replay, so two runs print the same; on
-ascend310p they are uncalibrated and only rank variants. Seconds are wall time of this machine, best of three, one thread.
+ascend310p they are uncalibrated and only rank variants. Seconds are wall time of this machine, best of seven, one thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hybrid_ops.case import module as meaning_of
 OP = "recurrent_gated_delta_rule"
 CHIPS = (("Ascend310P3", 0), ("Ascend910B3", 0), ("Ascend910B3", 1))  # chip, dtype column of the contract
 BATCHES = (1, 16)
-REPEATS = 3
+REPEATS = 7
 console = Console(soft_wrap=True, highlight=False, width=150)
 
 

@@ -77,9 +77,9 @@ def move(
     )  # fmt: skip
 
 
-def scalar(key: str, *, after: str = "", line: int = 1) -> Record:
+def scalar(key: str, *, after: str = "", gm: int = 0, line: int = 1) -> Record:
     return Record(
-        name=key.split(".")[-1].encode(), cost=key.encode(), kind=2, pipe=0, auto_barrier=bool(after),
+        name=key.split(".")[-1].encode(), cost=key.encode(), kind=2, pipe=0, gm=gm, auto_barrier=bool(after),
         auto_from=PIPES.index(after) if after else 0, file=b"k.cpp", line=line,
     )  # fmt: skip
 

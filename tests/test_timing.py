@@ -111,6 +111,14 @@ def test_scalar_read_waits_for_the_vector_pipe():
     assert cycles(add, scalar("Scalar.ub_get", after="V")) > cycles(add, scalar("Scalar.ub_get")) + 10
 
 
+def test_scalar_loads_of_one_line_reach_memory_once():
+    base = 1 << 30
+    near, far = ([scalar("Scalar.gm_get", gm=base + i * step) for i in range(4)] for step in (4, 64))
+    miss, hit = (soc.load("910B3").price(f"Scalar.{key}")["min"] for key in ("gm_get", "gm_hit"))
+    assert cycles(*near) == miss + 3 * hit
+    assert cycles(*far) == 4 * miss
+
+
 def test_barrier_all_drains_every_pipe():
     load = move("GM", "UB", 65536)
     assert cycles(load, sync("Barrier", "ALL"), scalar("Scalar.ub_get")) > cycles(

@@ -7,6 +7,8 @@ namespace ascsim {
 
 namespace {
 
+constexpr uint64_t kDataCacheLine = 64;  // bytes; AscendC guide, DataCacheCleanAndInvalid
+
 // PipeBarrier<PIPE_ALL> and a barrier named for the scalar unit wait for everything.
 bool WaitsForAll(const Record& r) { return r.pipe == Pipe::COUNT || r.pipe == Pipe::S; }
 bool IsGmMove(const Record& r) { return r.kind == OpKind::Move && (r.from == Mem::GM || r.to == Mem::GM); }
@@ -85,6 +87,16 @@ bool CoreReplay::CrossReady(const Record& r, double* at) const {
     return true;
 }
 
+// Scalar loads from GM go through a data cache: only the first one of a line pays the way to memory.
+double CoreReplay::ScalarCycles(const Record& r) {
+    const std::string_view key = r.cost ? r.cost : "";
+    if (key == "Scalar.dcache_clean") data_cache_.clear();
+    if (key == "Scalar.gm_get" && r.gm && !data_cache_.insert(fabric_.Place(r.gm) / kDataCacheLine).second) {
+        return prices_.Call("Scalar.gm_hit").min;
+    }
+    return prices_.OccupancyCycles(r);
+}
+
 // Records of the scalar unit itself; false when it must wait for something not yet known.
 bool CoreReplay::ScalarOwn(const Record& r) {
     double ready = time_;
@@ -136,7 +148,7 @@ bool CoreReplay::ScalarOwn(const Record& r) {
     }
     double own = issue;
     if (r.kind == OpKind::Scalar || r.kind == OpKind::Compute) {
-        own = std::max(issue, prices_.OccupancyCycles(r) * scale_);
+        own = std::max(issue, ScalarCycles(r) * scale_);
     }
     Lose(Pipe::S, cause, &r, ready - time_);
     if (trace_) trace_->push_back({index_, Pipe::S, ready, ready + own, &r});

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <unordered_set>
 #include <vector>
 
 #include "core/timing_fabric.h"
@@ -100,6 +101,7 @@ class CoreReplay {
     bool StepScalar();
     bool StepPipe(Pipe pipe);
     bool ScalarOwn(const Record& r);
+    double ScalarCycles(const Record& r);
     bool Drained(Pipe pipe) const;
     bool FlagTime(const FlagKey& key, uint64_t index, double* at) const;
     bool CrossReady(const Record& r, double* at) const;
@@ -122,6 +124,7 @@ class CoreReplay {
     std::map<FlagKey, Flag> flags_;
     std::map<int32_t, uint64_t> cross_waits_;
     size_t syncs_ = 0;
+    std::unordered_set<uint64_t> data_cache_;  // lines of GM that scalar loads have brought in
     std::array<double, kPipes> busy_{};
     std::map<StallKey, Stall> stalls_;
     std::map<std::string, CallTotal> calls_;

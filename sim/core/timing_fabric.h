@@ -49,12 +49,13 @@ class Fabric {
     // Advances to the next completion and returns the finished flows' tags; `now()` is their end cycle.
     std::vector<uint64_t> Step();
     double now() const { return now_; }
+    // Address of the replay's own for a host address.
+    uint64_t Place(uint64_t host) const;
 
     uint64_t read_bytes = 0, write_bytes = 0, l2_hit_bytes = 0;
     double ddr_bytes = 0;  // with row and alignment penalties
 
  private:
-    uint64_t Place(uint64_t host) const;
     void ShareBandwidth();
 
     double ddr_rate_, l2_rate_, read_port_, write_port_, extra_port_, row_bytes_, unaligned_;
