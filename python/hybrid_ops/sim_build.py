@@ -166,10 +166,10 @@ def load_kernel(path: Path) -> ctypes.CDLL:
 
 
 def build_all(socs: Sequence[str] = ()) -> list[Path]:
-    """Build the core and every kernel library ahead of time; returns their paths."""
+    """Build the core, the host side and every kernel library ahead of time; returns their paths."""
     from . import contract
 
-    done = [core_library()]
+    done = [core_library(), host.library_path()]
     for op in contract.load().values():
         for soc in op.socs:
             if not socs or soc in socs:

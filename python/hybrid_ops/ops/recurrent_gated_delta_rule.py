@@ -217,7 +217,7 @@ def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
 
 
 def _check_shared_slots(active: list[Segment], no: Any) -> None:
-    """Sequences run at the same time, so a slot that one writes may not be used by another."""
+    """A slot that one sequence writes and another uses: defined (in batch order), but hardly ever meant."""
     writer: dict[int, int] = {}
     for segment in active:
         for _, slot in segment.rows:
@@ -427,6 +427,8 @@ def _settings() -> dict[str, dict[str, Any]]:
         "empty-sequences": {"lengths": [0, 0], "tokens": 2, "expect": _expect_pool_unchanged},
         "read-shared": {"lengths": [2, 2], "slots": 8, "accepted": [1, 1],
                         "edits": [_set("ssm_state_indices", [5, 1, 2, 3])]},
+        "shared-slot": {"lengths": [2, 1, 2], "slots": 4, "accepted": [1, 1, 2],
+                        "edits": [_set("ssm_state_indices", [1, 0, 0, 3, 0])]},
         "slot-twice": {"lengths": [6], "slots": 3, "edits": [_set("ssm_state_indices", [2, 0, 2, 2, 1, 0])]},
         "beta-zero": {"lengths": [3], "slots": 1, "edits": [_set("beta", 0), _set("g", 0), _set("ssm_state_indices", 0)],
                       "expect": _expect_pool_unchanged},
