@@ -13,7 +13,7 @@ import pytest
 from replay import call, flag, move, replay
 from rich.console import Console
 
-from hybrid_ops import check, profile, roofline, soc, timeline
+from hybrid_ops import case, check, profile, roofline, soc, timeline
 
 
 def decode_specs(rows: int, batch: int, state: str, io: str = "bfloat16") -> dict[str, check.Spec]:
@@ -137,3 +137,24 @@ def test_peer_tiling_refuses_an_unknown_type(peer):
         check.HybridOpsError, match="peer tiling field x: unknown type: got half; allowed int8"
     ):
         peer.pack([["x", "half", 1]])
+
+
+@pytest.mark.parametrize("chip", ["Ascend310P3", "Ascend910B3"])
+def test_kernel_stays_above_its_floors_and_profiles_alike_twice(chip):
+    family = soc.load(chip).family
+    chosen = next(c for c in case.cases("recurrent_gated_delta_rule", family) if c.id.endswith("decode-4b"))
+    first, second = (profile.run(chosen.op, chosen.inputs(), chosen.attrs, soc=chip) for _ in range(2))
+    assert first.timing == second.timing
+    assert first.floors is not None and first.cycles >= first.floors.cycles
+    assert first.timing["gm_read_bytes"] >= first.floors.read_bytes * 0.99
+    assert first.timing["gm_write_bytes"] >= first.floors.write_bytes * 0.99
+    assert first.timing["unpriced"] == []
+
+
+def test_benchmark_prints_nothing_when_no_case_holds(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    bench = importlib.import_module("rgdr")
+    monkeypatch.setattr("sys.argv", ["rgdr.py", "--gate", "no-such-case"])
+    assert bench.main() == 1
+    printed = capsys.readouterr().out
+    assert "not benchmarked" in printed and "cycles" not in printed

@@ -184,7 +184,8 @@ def launch(
         attrs: attribute values.
         soc: family or chip; None follows the dtypes (float16 ascend310p, bfloat16 ascend910b).
         checks: "full" verifies every call of the kernel; "off" only computes (and keeps global memory bounds).
-        record: also replay the recorded operations in the timing model.
+        record: also replay the recorded operations in the timing model; with checks "off" the waits that the compiler
+            inserts are not seen, and cycles come out too low.
         auto_sync: insert what the compiler inserts between dependent calls; off shows what relies on it.
         figures: figures of sim/soc/*.toml to replace, by dotted name, e.g. {"timing.trace": 1}.
 
