@@ -158,6 +158,10 @@ void TQueBind<src, dst, depth, mask>::FreeBuffer(TBufHandle handle, Loc loc) {
     if (!Owns(b)) Broken("FreeTensor", "queue.foreign", "the tensor was not allocated from this queue", loc);
     if (b->state == TBufState::FREE) return Complain("FreeTensor", "queue.free_twice", "the tensor is free already", loc);
     if (b->state == TBufState::ENQUE) return Complain("FreeTensor", "queue.state", "the tensor is still enqueued: DeQue first", loc);
+    if (b->state == TBufState::OCCUPIED && bufferPosition != TPosition::VECCALC)
+        ascsim::Report(ascsim::Severity::Warning, ascsim::CallSite("FreeTensor", loc), "queue.unqueued",
+                       "queue <%s>: the tensor was never enqueued and dequeued: only other events can order its producer and consumer",
+                       PositionName(bufferPosition));
     if (freeBufEvt != HardEvent::MAX) {
         b->freeBufEvt = freeBufEvt;
         b->freeBufEvtID = PipeOf("FreeTensor", loc).events().Alloc("FreeTensor", freeBufEvt, loc);

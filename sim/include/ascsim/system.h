@@ -27,6 +27,11 @@ constexpr int32_t g_coreType = AscendC::MIX;
 
 inline int64_t get_block_idx() { return ascsim::Core().block_idx; }
 inline int64_t get_block_num() { return ascsim::Core().block_num; }
+// Builtin variable of the device compiler.
+struct AscsimBlockIndex {
+    operator int64_t() const { return ascsim::Core().block_idx; }
+};
+inline constexpr AscsimBlockIndex block_idx{};
 
 namespace AscendC {
 

@@ -1,0 +1,232 @@
+"""Runs .asc files: host code that launches its kernels with `kernel<<<blocks, l2, stream>>>(args)`, in the simulator."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import build, check, paths, sim_build
+from . import soc as platform
+
+__all__ = ["AscResult", "compile_asc", "rewrite_launches", "run_asc"]
+
+_HOST = """
+import ctypes, os, sys
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+program = ctypes.CDLL(sys.argv[2])
+words = [word.encode() for word in sys.argv[3:]]
+code = program.main(len(words), (ctypes.c_char_p * (len(words) + 1))(*words, None))
+ctypes.CDLL(None).fflush(None)
+os._exit(code & 0xFF)
+"""
+
+
+@dataclass(frozen=True)
+class AscResult:
+    """What the program printed and returned, and one report per kernel launch (see the simulator's JSON)."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    reports: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """The program returned 0 and no launch had an error."""
+        return self.returncode == 0 and all(report["ok"] for report in self.reports)
+
+    @property
+    def hazards(self) -> list[dict[str, Any]]:
+        return [hazard for report in self.reports for hazard in report["hazards"]]
+
+
+def _masked(text: str) -> str:
+    """Comments, strings and characters blanked, every offset and line end kept."""
+    out = list(text)
+    i = 0
+    while i < len(text):
+        two = text[i : i + 2]
+        if two == "//":
+            end = text.find("\n", i)
+            end = len(text) if end < 0 else end
+        elif two == "/*":
+            end = text.find("*/", i + 2)
+            end = len(text) if end < 0 else end + 2
+        elif text[i] in "\"'" and not (text[i] == "'" and i and text[i - 1].isalnum()):  # not 1'000
+            end = i + 1
+            while end < len(text) and text[end] != text[i]:
+                end += 2 if text[end] == "\\" else 1
+            end += 1
+        else:
+            i += 1
+            continue
+        for k in range(i, min(end, len(text))):
+            if out[k] != "\n":
+                out[k] = " "
+        i = end
+    return "".join(out)
+
+
+def _closing(text: str, at: int) -> int:
+    """Offset of the bracket that closes the one at `at`."""
+    depth = 0
+    for i in range(at, len(text)):
+        depth += (text[i] in "([{") - (text[i] in ")]}")
+        if depth == 0:
+            return i
+    raise check.refuse("asc", "launch", "bracket never closed", got=text[at : at + 40], allowed="( … )")
+
+
+def _callee(text: str, end: int) -> int:
+    """Offset where the kernel name (with namespace and template arguments) that ends at `end` begins."""
+    i = end
+    while i and text[i - 1].isspace():
+        i -= 1
+    if i and text[i - 1] == ">":
+        depth = 0
+        while i:
+            i -= 1
+            depth += (text[i] == ">") - (text[i] == "<")
+            if depth == 0:
+                break
+    while i and (text[i - 1].isalnum() or text[i - 1] in "_:"):
+        i -= 1
+    return i
+
+
+def rewrite_launches(source: str) -> str:
+    """`k<T><<<b, l2, s>>>(args)` becomes a call of the simulator; lines stay where they are.
+
+    Raises:
+        HybridOpsError: a launch whose brackets do not close, or with other than two or three settings.
+    """
+    plain = _masked(source)
+    out, done = [], 0
+    at = plain.find("<<<")
+    while at >= 0:
+        stop = plain.find(">>>", at)
+        opening = plain.find("(", stop)
+        if stop < 0 or opening < 0 or plain[stop + 3 : opening].strip():
+            at = plain.find("<<<", at + 3)  # shift operators of nested templates, stream output
+            continue
+        begin, closing = _callee(plain, at), _closing(plain, opening)
+        settings = source[at + 3 : stop]
+        commas = _top_level_commas(plain[at + 3 : stop])
+        if commas not in (1, 2):
+            raise check.refuse(
+                "asc",
+                "launch",
+                "wrong number of settings",
+                got=commas + 1,
+                allowed="<<<blocks, l2, stream>>>",
+            )
+        kernel, args = source[begin:at], source[opening : closing + 1]
+        name = " ".join(kernel.split()).replace('"', "")
+        padding = "" if commas == 2 else ", nullptr"
+        out += [source[done:begin],
+                f'::ascsim::LaunchKernel("{name}", {settings}{padding}, [&] {{ {kernel}{args}; }})']  # fmt: skip
+        done = closing + 1
+        at = plain.find("<<<", done)
+    return "".join([*out, source[done:]])
+
+
+def _top_level_commas(text: str) -> int:
+    depth = commas = 0
+    for c in text:
+        depth += (c in "([{") - (c in ")]}")
+        commas += c == "," and depth == 0
+    return commas
+
+
+def compile_asc(
+    path: Path | str,
+    soc: str,
+    *,
+    include: Sequence[Path | str] = (),
+    defines: Sequence[str] = (),
+    quiet: bool = True,
+) -> Path:
+    """Compile one .asc file for the simulator; returns the library that holds its main().
+
+    Raises:
+        SimulatorError: no compiler, or the file does not compile.
+        HybridOpsError: unknown SoC, a launch that cannot be read.
+    """
+    source = Path(path).resolve()
+    if not source.is_file():
+        raise check.refuse("asc", "file", "missing", got=str(path), allowed="an existing .asc file")
+    text = f'#include "acl/acl.h"\n#line 1 "{source.as_posix()}"\n' + rewrite_launches(source.read_text())
+    sim = paths.source_dir("sim")
+    flags = [*sim_build.FLAGS, *build.march_flags(), *sim_build.soc_macros(soc), *(f"-D{d}" for d in defines)]
+    flags += [f"-I{source.parent}", *(f"-I{Path(folder).resolve()}" for folder in include)]
+    flags += [f"-isystem{sim / 'include'}", f"-isystem{sim / 'include' / 'acl'}", f"-isystem{sim}"]
+    family = platform.load(soc).family
+    target = build.cache_dir() / f"asc-{hashlib.sha256(text.encode()).hexdigest()[:16]}.cpp"
+    with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=".asc", delete=False) as file:
+        file.write(text)
+    os.replace(file.name, target)
+    try:
+        return build.compile_shared(
+            f"asc-{source.stem}-{family}", [target], flags, depends=[*sorted(source.parent.glob("*.h")), *_headers()], quiet=quiet
+        )  # fmt: skip
+    except build.BuildError as error:
+        raise sim_build.SimulatorError(str(error)) from error
+
+
+def _headers() -> list[Path]:
+    sim = paths.source_dir("sim")
+    return [sim / "include" / "kernel_operator.h", sim / "include" / "ascsim", sim / "include" / "acl", sim / "core" / "engine.h",
+            sim / "core" / "op.h"]  # fmt: skip
+
+
+def run_asc(
+    path: Path | str,
+    soc: str = "ascend910b",
+    *,
+    argv: Sequence[str] = (),
+    cwd: Path | str | None = None,
+    checks: str = "full",
+    auto_sync: bool = True,
+    record: bool = False,
+    include: Sequence[Path | str] = (),
+    defines: Sequence[str] = (),
+    timeout: float | None = None,
+    quiet: bool = True,
+) -> AscResult:
+    """Compile and run an .asc file in its own process.
+
+    Args:
+        path: the file, unmodified.
+        soc: family or chip.
+        argv: arguments of its main(), after the program name.
+        cwd: folder to run in; the file's own by default.
+        checks: "full" or "off".
+        record: also estimate time (in each report's "timing").
+        timeout: seconds, None for no limit.
+
+    Raises:
+        SimulatorError, HybridOpsError: as `compile_asc`. Hazards do not raise: see the reports.
+    """
+    check.choice("asc", "checks", checks, ("full", "off"), soc)
+    library = compile_asc(path, soc, include=include, defines=defines, quiet=quiet)
+    with tempfile.TemporaryDirectory(prefix="asc") as folder:
+        config, report = Path(folder, "soc.txt"), Path(folder, "report.jsonl")
+        config.write_text(platform.load(soc).config())
+        environment = {
+            **os.environ, "ASCSIM_SOC_CONFIG": str(config), "ASCSIM_REPORT": str(report), "ASCSIM_CHECKS": str(int(checks == "full")),
+            "ASCSIM_AUTO_SYNC": str(int(auto_sync)), "ASCSIM_RECORD": str(int(record)),
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", _HOST, str(sim_build.core_library()), str(library), Path(path).stem, *argv],
+            cwd=cwd or Path(path).resolve().parent, env=environment, capture_output=True, text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+        lines = report.read_text().splitlines() if report.is_file() else []
+    return AscResult(done.returncode, done.stdout, done.stderr, [json.loads(line) for line in lines])
