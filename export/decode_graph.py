@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hybrid_ops import check
 from hybrid_ops.models.gated_delta import recurrent_rule
 from hybrid_ops.models.qwen3_5 import linear_attention_step
 
@@ -25,6 +26,50 @@ INPUT_NAMES = (
     "past_kv_cache",
 )
 OUTPUT_NAMES = ("logits", "present_conv_states", "present_recurrent_states", "present_kv_cache")
+
+
+def check_model_layers(model: Any, soc: str) -> None:
+    """Refuse a model that this graph does not describe, before anything is traced."""
+    layers = getattr(getattr(model, "model", None), "layers", None)
+    name = type(model).__name__
+    if layers is None:
+        raise check.refuse(
+            "export",
+            "model",
+            "no decoder layers",
+            got=name,
+            allowed="a causal language model of Qwen3.5",
+            soc=soc,
+        )
+    kinds = {"linear_attn" if hasattr(layer, "linear_attn") else "self_attn" for layer in layers}
+    if len(kinds) < 2:
+        raise check.refuse(
+            "export",
+            "model",
+            "not a hybrid",
+            got=f"{name} with {kinds} only",
+            allowed="both layer kinds",
+            soc=soc,
+        )
+    for layer in layers:
+        if hasattr(layer, "linear_attn") and not hasattr(layer.linear_attn, "in_proj_qkv"):
+            raise check.refuse(
+                "export",
+                "model",
+                "projections are fused",
+                got=type(layer.linear_attn).__name__,
+                allowed="in_proj_qkv, in_proj_z, in_proj_b, in_proj_a as in Qwen3.5",
+                soc=soc,
+            )
+        if hasattr(layer.mlp, "experts"):
+            raise check.refuse(
+                "export",
+                "model",
+                "experts are chosen by data-dependent control flow",
+                got=type(layer.mlp).__name__,
+                allowed="a dense mlp",
+                soc=soc,
+            )
 
 
 def rope_table(rotary: Any) -> torch.Tensor:
@@ -61,6 +106,7 @@ class DecodeStep(nn.Module):
 
     def __init__(self, model: Any, *, soc: str = "ascend310p", accepted: bool = True) -> None:
         super().__init__()
+        check_model_layers(model, soc)
         self.body: Any = model.model
         self.lm_head: nn.Module = model.lm_head
         self.soc = soc

@@ -38,6 +38,13 @@ UNWANTED = {
 }
 
 
+@pytest.fixture(autouse=True)
+def on_reference():
+    """The NumPy meaning wherever a test does not ask for the simulator."""
+    with runtime.using(backend="reference"):
+        yield
+
+
 @pytest.fixture(scope="module")
 def model():
     """Real 4B head geometry, everything else small; two key/value heads so that grouping is seen."""
@@ -221,6 +228,38 @@ def _states(model, past):
     torch.manual_seed(3)
     example = decode_example(model.config, torch.float32, past)
     return {name: torch.randn_like(value) for name, value in example.items() if name.startswith("past_")}
+
+
+@pytest.mark.parametrize("past", [1, 37, 300])
+def test_cache_length_is_free(past, exported, model):
+    """One file serves every length of the cache; the torch module of the graph is the measure."""
+    inputs = decode_graph.step_inputs(3, past, _states(model, past))
+    with torch.no_grad():
+        want = decode_graph.DecodeStep(model)(**inputs)
+    got = GraphRunner(exported, backend="reference").run({k: v.numpy() for k, v in inputs.items()})
+    for value, name in zip(want, decode_graph.OUTPUT_NAMES, strict=True):
+        assert got[name].shape == tuple(value.shape)
+        assert agreement(got[name], value.numpy()).nrmse < 1e-5, name
+
+
+def test_models_that_the_graph_does_not_describe(model):
+    for change, text in (
+        ({"layer_types": ["linear_attention"], "layers": 1}, "export: model: not a hybrid"),
+        (None, "export: model: no decoder layers: got Linear"),
+    ):
+        other = (
+            torch.nn.Linear(1, 1)
+            if change is None
+            else sample_decoder(sample_config(hidden=64, vocab=64, **change))
+        )
+        with pytest.raises(HybridOpsError, match=text):
+            decode_graph.DecodeStep(other)
+    fused = copy.deepcopy(model)
+    fused.model.layers[0].mlp.experts = torch.nn.Linear(1, 1)
+    with pytest.raises(
+        HybridOpsError, match="experts are chosen by data-dependent control flow: got Qwen3_5MLP"
+    ):
+        decode_graph.DecodeStep(fused)
 
 
 def test_positions_of_images_select_their_frequencies(model):

@@ -79,3 +79,9 @@ def test_refusals_leave_nothing_behind(arguments, text, tmp_path):
     with pytest.raises(HybridOpsError, match=text):
         run_job.run_job(tmp_path / "out", **arguments)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(HybridOpsError, match="run: out: cannot be made"):
+        run_job.run_job(tmp_path / "file" / "out")

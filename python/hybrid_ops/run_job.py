@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import io
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from hybrid_ops import check, models, runtime
 from hybrid_ops.export import accuracy, decode, decode_graph, lite_rules, run_graph
 from hybrid_ops.models.sample import sample_decoder
-from hybrid_ops.run_report import estimates, render
+from hybrid_ops.run_report import estimates, render, whole
 
 PATHS = ("transformers + operator", "exported graph")
 
@@ -146,7 +145,12 @@ def run_job(
         if value < 1:
             raise check.refuse("run", name, "too small", got=value, allowed="1 or more", soc=soc)
     console = console or Console()
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise check.refuse(
+            "run", "out", "cannot be made", got=error, allowed="a folder to write to", soc=soc
+        ) from error
     report = Report(soc, backend, checks, steps, prompt)
     bar = Progress(
         SpinnerColumn(),
@@ -207,18 +211,12 @@ def run_job(
 
 def write(report: Report, out: Path, console: Console) -> None:
     """Print the table and write it with the report; each file appears complete or not at all."""
-    replace(out / "report.json", json.dumps(asdict(report), indent=1, default=float) + "\n")
+    text = json.dumps(asdict(report), indent=1, default=float) + "\n"
+    whole(out / "report.json", lambda path: path.write_text(text, encoding="utf-8"))
     for table in render(report):
         console.print(table)
-    text = io.StringIO()
-    plain = Console(file=text, width=118)
+    page = io.StringIO()
+    plain = Console(file=page, width=118)
     for table in render(report):
         plain.print(table)
-    replace(out / "table.txt", text.getvalue())
-
-
-def replace(path: Path, text: str) -> None:
-    """Write through a temporary file and one rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    whole(out / "table.txt", lambda path: path.write_text(page.getvalue(), encoding="utf-8"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,16 @@ from rich.table import Table
 
 from hybrid_ops import profile, timeline
 from hybrid_ops.export import accuracy, run_graph
+
+
+def whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file, then rename it: `path` appears complete or not at all."""
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        write(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def estimates(launches: Sequence[run_graph.Launch], out: Path) -> list[dict[str, Any]]:
@@ -24,11 +36,10 @@ def estimates(launches: Sequence[run_graph.Launch], out: Path) -> list[dict[str,
         made = profile.run(first.op.name, run_graph.arrays_on(first, soc), first.attrs, soc=soc, trace=True)
         timing = made.timing
         events = timing.get("trace", [])
-        timeline.write_trace(events, out / f"timeline-{soc}.json")
         title = f"{first.op.name}: {made.cycles:,.0f} cycles on {made.soc.variant} ({made.label})"
-        timeline.write_svg(
-            events, out / f"timeline-{soc}.svg", title, cores=sorted({e["pid"] for e in events})[:4]
-        )
+        cores = sorted({event["pid"] for event in events})[:4]
+        whole(out / f"timeline-{soc}.json", partial(timeline.write_trace, events))
+        whole(out / f"timeline-{soc}.svg", partial(timeline.write_svg, events, title=title, cores=cores))
         entry = {
             name: timing[name]
             for name in ("cycles", "us", "gm_read_bytes", "gm_write_bytes", "bound", "busy")
@@ -88,18 +99,19 @@ def render(report: Any) -> Iterator[Table]:
 
     if report.estimates:
         socs = Table("SoC", title="One launch in the simulator's timing model", title_justify="left")
-        for heading in (
+        headings = (
             "cycles",
             "µs",
-            "step µs",
-            "floor cycles",
-            "cycles / floor",
-            "bound",
+            "µs a step",
+            "floor",
+            "ratio",
+            "bound by",
             "GM read",
             "written",
-            "",
-        ):
-            socs.add_column(heading, justify="right")
+            "figures",
+        )
+        for heading in headings:
+            socs.add_column(heading, justify="right", no_wrap=True)
         for entry in report.estimates:
             ratio, floor = entry["ratio"], entry["floor_cycles"]
             socs.add_row(
@@ -107,7 +119,7 @@ def render(report: Any) -> Iterator[Table]:
                 f"{entry['cycles']:,.0f}",
                 f"{entry['us']:.1f}",
                 f"{entry['us_per_step']:.1f}",
-                f"{floor:,.0f} ({entry['floor']})" if floor else "",
+                f"{floor:,.0f} {entry['floor']}" if floor else "",
                 f"{ratio:.2f}" if ratio else "",
                 entry["bound"],
                 f"{entry['gm_read_bytes'] / 1024:,.0f} KiB",
