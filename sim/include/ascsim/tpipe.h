@@ -107,3 +107,6 @@ bool PopStackBuffer(LocalTensor<T>& popLocal) {
 }
 
 }  // namespace AscendC
+
+// CANN declares it outside the namespace.
+using AscendC::GetTPipePtr;
