@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from replay import bank_conflicts, call, flag, move, replay, scalar, sync
 
-from hybrid_ops import check, soc
+from hybrid_ops import check, paths, soc
 
 FAMILIES = ("ascend310p", "ascend910b")
 VARIANTS = [chip for chips in soc.variants().values() for chip in chips]
@@ -71,6 +73,18 @@ def test_310p_ddr_ports_add_up_to_the_memory():
 def test_310p_is_always_labelled_uncalibrated():
     for chip in ("310P3", "310P1"):
         assert replay([[call("Add.f32", 1)]], chip)["confidence"].startswith("uncalibrated")
+
+
+def test_every_call_of_the_simulator_has_a_price():
+    text = "\n".join(p.read_text() for p in (paths.source_dir("sim") / "include" / "ascsim").rglob("*.h"))
+    names = set(re.findall(r'<"([A-Z]\w*)"', text)) | set(
+        re.findall(r"^ASCSIM_[A-Z]+\(([A-Z]\w*),?", text, re.M)
+    )
+    names |= set(re.findall(r'"(Scalar\.\w+)"', text))
+    assert len(names) > 50
+    for family in FAMILIES:
+        figures = soc.load(family).figures
+        assert not [n for n in names if f"cost.{n}.min" not in figures]
 
 
 # Rules of the replay
