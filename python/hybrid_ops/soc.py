@@ -137,7 +137,10 @@ def _resolve(name: str) -> tuple[str, str]:
     wanted = name.lower().removeprefix("ascend")
     for family, chips in variants().items():
         default = _document(family)["soc"]["default_variant"]
-        match = next((c for c in chips if c.lower() == wanted), default if wanted == family.removeprefix("ascend") else None)
+        match = next(
+            (c for c in chips if c.lower() == wanted),
+            default if wanted == family.removeprefix("ascend") else None,
+        )
         if match is not None:
             return family, match
     known = [*variants(), *(f"Ascend{chip}" for chips in variants().values() for chip in chips)]
