@@ -39,7 +39,7 @@ def test_artefacts_and_verdict(tmp_path, monkeypatch):
 
 
 def test_a_bound_that_does_not_hold_fails():
-    report = run_job.Report("ascend310p", "reference", "off", 1, 1)
+    report = run_job.Report("ascend310p", "float16", "reference", "off", 1, 1)
     bad = accuracy.Agreement(0.9998, 0.01, 0.1)
     report.agreements = {"exported graph": {"logits": bad, "present_kv_cache": bad}}
     report.findings = [
@@ -83,5 +83,5 @@ def test_refusals_leave_nothing_behind(arguments, text, tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(HybridOpsError, match="run: out: cannot be made"):
+    with pytest.raises(HybridOpsError, match="run: out: cannot be written to"):
         run_job.run_job(tmp_path / "file" / "out")

@@ -24,6 +24,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from hybrid_ops import check, models, runtime
 from hybrid_ops.export import accuracy, decode, decode_graph, lite_rules, run_graph
+from hybrid_ops.models.gated_delta import boundary_dtypes
 from hybrid_ops.models.sample import sample_decoder
 from hybrid_ops.run_report import estimates, render, whole
 
@@ -35,6 +36,7 @@ class Report:
     """Everything the job measured; `seconds` by stage, `agreements` by path and tensor over all steps."""
 
     soc: str
+    operands: str  # dtype of query, key, value on that SoC
     backend: str
     checks: str
     steps: int
@@ -67,7 +69,7 @@ class Report:
         """Fill `failures`: bounds that do not hold and findings that would break the conversion."""
         for path, tensors in self.agreements.items():
             for name, found in tensors.items():
-                bound = accuracy.bound_of(name)
+                bound = accuracy.bound_of(name, self.operands)
                 if not found.within(bound):
                     self.failures.append(f"{path}: {name}: {found} outside {bound}")
         bad = [finding for finding in self.findings if finding["severity"] in "ES"]
@@ -147,11 +149,14 @@ def run_job(
     console = console or Console()
     try:
         out.mkdir(parents=True, exist_ok=True)
+        for stale in ("report.json", "table.txt"):  # a failing run must not leave an older verdict
+            (out / stale).unlink(missing_ok=True)
     except OSError as error:
         raise check.refuse(
-            "run", "out", "cannot be made", got=error, allowed="a folder to write to", soc=soc
+            "run", "out", "cannot be written to", got=error, allowed="a folder to write to", soc=soc
         ) from error
-    report = Report(soc, backend, checks, steps, prompt)
+    operands = str(boundary_dtypes(soc)[0]).removeprefix("torch.")
+    report = Report(soc, operands, backend, checks, steps, prompt)
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description:32}"),

@@ -69,7 +69,10 @@ def render(report: Any) -> Iterator[Table]:
     graph.add_row("nodes", f"{report.nodes.get('all', 0)}, of which Custom {customs}")
     graph.add_row("operators", f"{len(report.nodes) - 1} kinds")
     graph.add_row("rules checked", f"{report.rules}, findings {len(report.findings)}")
-    graph.add_row("prompt, steps", f"{report.prompt} tokens, {report.steps} steps")
+    graph.add_row(
+        "prompt, steps",
+        f"{report.prompt} tokens, {report.steps} steps; exported for {report.soc}, {report.operands} operands",
+    )
     graph.add_row(
         "Custom launches",
         f"{report.launches} on {report.backend}, checks {report.checks}, {report.hazards} reports",
@@ -83,7 +86,7 @@ def render(report: Any) -> Iterator[Table]:
         errors.add_column(heading, justify="right", no_wrap=True)
     for path, tensors in report.agreements.items():
         for name, found in tensors.items():
-            bound = accuracy.bound_of(name)
+            bound = accuracy.bound_of(name, report.operands)
             errors.add_row(
                 path,
                 name.removeprefix("present_"),
