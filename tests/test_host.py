@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hybrid_ops import build, check, contract, host, paths
+from hybrid_ops import check, contract, host, paths
 from hybrid_ops import soc as platform
 from hybrid_ops.check import Spec
 
@@ -201,204 +201,6 @@ def test_flat_table_lengths_of_wrong_size_cannot_be_seen():
     host.tiling(RGDR, "ascend310p", given)
 
 
-# -- tiling -------------------------------------------------------------------------------------------------------
-
-
-def data_of(tiling: host.Tiling) -> list[int]:
-    return list((ctypes.c_uint32 * (len(tiling.data) // 4)).from_buffer_copy(tiling.data))
-
-
-@pytest.mark.parametrize("chip", ["Ascend310P3", "Ascend310P1", "Ascend910B1", "Ascend910B4"])
-def test_every_core_works_on_a_single_sequence(chip):
-    figures = platform.load(chip)
-    given = tensors(figures.family, B=1, NK=16, NV=32, DK=128, DV=128)
-    tiling = host.tiling(RGDR, chip, given)
-    assert tiling.block_dim == figures.vector_cores
-    assert data_of(tiling)[:8] == [1, 1, 5, 0, 16, 32, 128, 128]
-    assert tiling.tiling_key == 2  # gk by channel
-
-
-def test_tiling_sees_optional_inputs_and_tails():
-    plain = host.tiling(RGDR, "ascend310p", tensors(without=("g", "gk", "num_accepted_tokens")))
-    per_head = host.tiling(RGDR, "ascend310p", changed("gk", Spec((2, 4), "float32")))
-    assert (plain.tiling_key, per_head.tiling_key) == (0, 0)
-    assert data_of(plain)[-4:-1] == [0, 0, 0]
-    assert data_of(per_head)[-4:-1] == [1, 2, 1]
-    assert host.tiling(RGDR, "ascend310p", tensors(DK=20)).tiling_key == 3
-    assert data_of(host.tiling(RGDR, "ascend310p", tensors(T=6, table=3)))[3] == 3
-
-
-def test_scale_reaches_the_kernel():
-    def scale(attrs):
-        data = host.tiling(RGDR, "ascend310p", tensors(), attrs).data
-        return ctypes.c_float.from_buffer_copy(data[-4:]).value
-
-    assert scale({}) == 1.0
-    assert scale({"scale_value": 0.25}) == 0.25
-
-
-@pytest.mark.parametrize(
-    "given", [tensors(B=0), tensors(B=2, T=0), tensors(B=0, S=0)], ids=["B0", "T0", "S0"]
-)
-def test_empty_calls_take_one_core(given):
-    assert host.tiling(RGDR, "ascend310p", given).block_dim == 1
-
-
-@pytest.mark.parametrize("heads", [(1, 1), (16, 32), (256, 256), (1, 256)], ids=str)
-@pytest.mark.parametrize(
-    "dims", [(16, 16), (20, 24), (128, 128), (256, 256), (500, 512), (512, 512)], ids=str
-)
-def test_every_legal_shape_has_a_plan(soc, heads, dims):
-    op = contract.find(RGDR)
-    for state in dict.fromkeys(op.input("state").dtypes[soc]):
-        for tokens in (1, 8, 64):
-            given = tensors(soc, B=1, T=tokens, NK=heads[0], NV=heads[1], DK=dims[0], DV=dims[1], state=state)
-            tiling = host.tiling(RGDR, soc, given)
-            assert 1 <= tiling.block_dim <= platform.load(soc).vector_cores
-
-
-def test_tiling_bytes_are_all_set():
-    """The buffer starts as a pattern: bytes that tiling forgets would show it."""
-    pattern = bytes([0xA5] * 4)
-    assert pattern not in host.tiling(RGDR, "ascend310p", tensors()).data
-
-
-# -- the recorder, on an operator of its own ------------------------------------------------------------------------
-
-TOY = """
-#include "register/op_def_registry.h"
-static ge::graphStatus Shape(gert::InferShapeContext* c) {
-    *c->GetOutputShape(0) = *c->GetInputShape(0);
-    return c->GetInputShape(1) == nullptr ? ge::GRAPH_SUCCESS : ge::GRAPH_FAILED;
-}
-static ge::graphStatus Types(gert::InferDataTypeContext* c) {
-    return c->SetOutputDataType(0, c->GetInputDataType(0));
-}
-static ge::graphStatus Tiling(gert::TilingContext* c) {
-    return c->GetRawTilingData()->Append(*c->GetAttrs()->GetInt(1));
-}
-namespace ops {
-class ToyScale : public OpDef {
- public:
-    explicit ToyScale(const char* name) : OpDef(name) {
-        this->Input("x").ParamType(REQUIRED).DataType({ge::DT_FLOAT16, ge::DT_FLOAT});
-        this->Input("bias").ParamType(OPTIONAL).DataTypeList({ge::DT_FLOAT, ge::DT_INT32});
-        this->Output("y").ParamType(REQUIRED).Follow("x");
-        this->Attr("steps").AttrType(REQUIRED).ListInt();
-        this->Attr("width").AttrType(OPTIONAL).Int(7);
-        this->Attr("mode").AttrType(OPTIONAL).String("fast");
-        this->Attr("exact").AttrType(OPTIONAL).Bool(false);
-        this->Attr("eps").AttrType(OPTIONAL).Float(1e-6f);
-        this->SetInferShape(Shape).SetInferDataType(Types);
-        this->AICore().SetTiling(Tiling);
-        OpAICoreConfig other;
-        other.Input("x").DataType({ge::DT_BF16, ge::DT_FLOAT});
-        this->AICore().AddConfig("ascend310p").AddConfig("ascend910b", other);
-    }
-};
-OP_ADD(ToyScale);
-}  // namespace ops
-"""
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    source = tmp_path_factory.mktemp("toy") / "toy_scale.cpp"
-    source.write_text(TOY)
-    sim = paths.source_dir("sim")
-    library = build.compile_shared(
-        "libhost_toy", [*sorted((sim / "host").glob("*.cpp")), source], [*host.FLAGS, f"-I{sim / 'include'}"]
-    )
-    return ctypes.CDLL(str(library))
-
-
-def answer(function, *args):
-    function.restype = ctypes.c_char_p
-    return json.loads(function(*args).decode())
-
-
-def test_recorder_knows_columns_lists_overrides_and_defaults(toy):
-    op = answer(toy.hostops_contract)["ops"]["ToyScale"]
-    x, bias = op["inputs"]
-    assert x["dtypes"] == {
-        "ascend310p": ["float16", "float32"] * 2,
-        "ascend910b": ["bfloat16", "float32"] * 2,
-    }
-    assert bias["dtypes"]["ascend310p"] == ["float32", "float32", "int32", "int32"]
-    assert op["outputs"][0]["dtypes"] == x["dtypes"]
-    assert [(a["name"], a["type"], a["required"], a["default"]) for a in op["attrs"]] == [
-        ("steps", "list_int", True, None),
-        ("width", "int", False, 7),
-        ("mode", "string", False, "fast"),
-        ("exact", "bool", False, False),
-        ("eps", "float", False, 1e-06),
-    ]
-
-
-def test_tiling_without_cores_and_missing_attributes_are_errors(toy):
-    tensor = host._Tensor(0, b"float16", b"ND", 1, (ctypes.c_int64 * 1)(4))
-    attr = host._Attr(name=b"steps")
-    config = b"cores.vector = 8\n"
-    args = (b"ToyScale", b"ascend310p", config, ctypes.byref(tensor), 1, ctypes.byref(attr))
-    assert answer(toy.hostops_tiling, *args, 1)["error"] == "toy_scale: tiling set no block dim"
-    assert "steps: required attribute is missing" in answer(toy.hostops_tiling, *args, 0)["error"]
-    assert answer(toy.hostops_infer, b"Nothing", None, 0, None, 0)["error"] == "Nothing: no such operator"
-
-
-def test_call_that_is_not_offered_is_a_compile_error_naming_it(tmp_path):
-    source = tmp_path / "unknown.cpp"
-    source.write_text(TOY.replace('.Follow("x")', '.FollowsTheMoon("x")'))
-    with pytest.raises(build.BuildError, match="FollowsTheMoon"):
-        build.compile_shared("libhost_unknown", [source], [f"-I{paths.source_dir('sim') / 'include'}"])
-
-
-LIMITS = """
-#include "limits.h"
-extern "C" int evaluate(const char* rule, long a, long b) {
-    hybrid_ops::Axes axes;
-    hybrid_ops::Fault fault;
-    axes.Bind("x", hybrid_ops::ParseRules("A B"), {a, b}, &fault);
-    const hybrid_ops::Limit limit(rule, "");
-    if (limit.malformed()) return -1;
-    return limit.Applies(axes) ? limit.Holds(axes) : -2;
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def evaluate(tmp_path_factory):
-    source = tmp_path_factory.mktemp("limits") / "limits_test.cpp"
-    source.write_text(LIMITS)
-    flags = ["-std=c++17", f"-I{paths.source_dir('op_host')}", f"-I{paths.source_dir('sim') / 'include'}"]
-    return ctypes.CDLL(str(build.compile_shared("libhost_limits", [source], flags))).evaluate
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "A % B == 0", "1 <= A <= 8", "1 < A < B < 9", "A == B or A == 2 and B == 3", "(A == B or A == 2) and B == 3",
-        "A + 2 * B - 1 >= 7", "(A - 5) // B == -1", "(A - 5) % B == 1", "A != B", "A // 2 * 2 == A", "A > B >= 1",
-        "A - B - 1 == 0", "not A == B", "-A + B <= 0", "A*B+1>A",
-    ],
-)  # fmt: skip
-def test_limits_evaluate_as_in_python(evaluate, rule):
-    for a in range(6):
-        for b in range(1, 6):
-            expected = bool(eval(rule, {"A": a, "B": b}))
-            assert evaluate(rule.encode(), ctypes.c_long(a), ctypes.c_long(b)) == expected, (rule, a, b)
-
-
-@pytest.mark.parametrize(
-    "rule", ["A %", "A == 1 2", "(A == 1", "1 == 1", "", "A ** 2 == 4", "A = 1", "A & 1"]
-)
-def test_malformed_limits_are_known_as_such(evaluate, rule):
-    assert evaluate(rule.encode(), ctypes.c_long(1), ctypes.c_long(1)) == -1
-
-
-def test_limits_over_absent_axes_say_nothing(evaluate):
-    assert evaluate(b"C >= 1", ctypes.c_long(1), ctypes.c_long(1)) == -2
-
-
 def test_host_and_python_agree_on_random_calls(soc):
     random = np.random.default_rng(7)
     refused = 0
@@ -430,6 +232,75 @@ def test_host_and_python_agree_on_random_calls(soc):
         assert texts[0] == texts[1], given
         refused += texts[0] is not None
     assert 100 < refused < 400
+
+
+# -- tiling -------------------------------------------------------------------------------------------------------
+
+
+def fields(tiling: host.Tiling) -> dict[str, float]:
+    """Tiling bytes by the names of the struct that host and kernel share."""
+    header = (paths.source_dir("op_kernel") / f"{RGDR}_tiling.h").read_text(encoding="utf-8")
+    body = re.search(r"struct RecurrentGatedDeltaRuleTilingData \{(.*?)\n\};", header, re.DOTALL)[1]
+    types = {"uint32_t": ctypes.c_uint32, "float": ctypes.c_float}
+    names = re.findall(r"\b(uint32_t|float)\s+(\w+);", re.sub(r"//.*", "", body))
+    layout = type("Data", (ctypes.Structure,), {"_fields_": [(name, types[kind]) for kind, name in names]})
+    assert ctypes.sizeof(layout) == len(tiling.data)
+    data = layout.from_buffer_copy(tiling.data)
+    return {name: getattr(data, name) for _, name in names}
+
+
+@pytest.mark.parametrize("chip", ["Ascend310P3", "Ascend310P1", "Ascend910B1", "Ascend910B4"])
+def test_every_core_works_on_a_single_sequence(chip):
+    figures = platform.load(chip)
+    given = tensors(figures.family, B=1, NK=16, NV=32, DK=128, DV=128)
+    tiling = host.tiling(RGDR, chip, given)
+    assert tiling.block_dim == figures.vector_cores
+    data = fields(tiling)
+    assert (data["tokens"], data["sequences"], data["slots"], data["tableWidth"]) == (1, 1, 5, 0)
+    assert (data["keyHeads"], data["valueHeads"], data["keyDim"], data["valueDim"]) == (16, 32, 128, 128)
+    assert tiling.tiling_key == 2  # gk by channel
+
+
+def test_tiling_sees_optional_inputs_and_tails():
+    plain = host.tiling(RGDR, "ascend310p", tensors(without=("g", "gk", "num_accepted_tokens")))
+    per_head = host.tiling(RGDR, "ascend310p", changed("gk", Spec((2, 4), "float32")))
+    assert (plain.tiling_key, per_head.tiling_key) == (0, 0)
+    optional = ("hasGate", "channelGate", "hasAccepted")
+    assert [fields(plain)[name] for name in optional] == [0, 0, 0]
+    assert [fields(per_head)[name] for name in optional] == [1, 2, 1]
+    assert host.tiling(RGDR, "ascend310p", tensors(DK=20)).tiling_key == 3
+    assert fields(host.tiling(RGDR, "ascend310p", tensors(T=6, table=3)))["tableWidth"] == 3
+
+
+def test_scale_reaches_the_kernel():
+    assert fields(host.tiling(RGDR, "ascend310p", tensors()))["scale"] == 1.0
+    assert fields(host.tiling(RGDR, "ascend310p", tensors(), {"scale_value": 0.25}))["scale"] == 0.25
+
+
+@pytest.mark.parametrize(
+    "given", [tensors(B=0), tensors(B=2, T=0), tensors(B=0, S=0)], ids=["B0", "T0", "S0"]
+)
+def test_empty_calls_take_one_core(given):
+    assert host.tiling(RGDR, "ascend310p", given).block_dim == 1
+
+
+@pytest.mark.parametrize("heads", [(1, 1), (16, 32), (256, 256), (1, 256)], ids=str)
+@pytest.mark.parametrize(
+    "dims", [(16, 16), (20, 24), (128, 128), (256, 256), (500, 512), (512, 512)], ids=str
+)
+def test_every_legal_shape_has_a_plan(soc, heads, dims):
+    op = contract.find(RGDR)
+    for state in dict.fromkeys(op.input("state").dtypes[soc]):
+        for tokens in (1, 8, 64):
+            given = tensors(soc, B=1, T=tokens, NK=heads[0], NV=heads[1], DK=dims[0], DV=dims[1], state=state)
+            tiling = host.tiling(RGDR, soc, given)
+            assert 1 <= tiling.block_dim <= platform.load(soc).vector_cores
+
+
+def test_tiling_bytes_are_all_set():
+    """The buffer starts as a pattern: bytes that tiling forgets would show it."""
+    pattern = bytes([0xA5] * 4)
+    assert pattern not in host.tiling(RGDR, "ascend310p", tensors()).data
 
 
 def test_no_operator_is_named_outside_its_files():
