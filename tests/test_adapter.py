@@ -216,3 +216,14 @@ def test_layer_step_agrees_with_the_layer(model):
             else cache.layers[0].conv_states[0]
         )[:, :, -3:],
     )
+
+
+def test_decode_runs_the_kernel_in_the_simulator(soc):
+    """Real 4B head geometry, one token: the simulator's numbers are the meaning's."""
+    arguments = call(1, 1, heads=(16, 32), size=128)
+    want, want_state = gated_delta.recurrent_rule(**arguments, soc=soc)
+    with runtime.using(backend="sim", checks="full"):
+        out, state = gated_delta.recurrent_rule(**arguments, soc=soc)
+    limit = 1e-3 if soc == "ascend310p" else 4e-3
+    agree(out, want, limit)
+    agree(state, want_state, limit)
