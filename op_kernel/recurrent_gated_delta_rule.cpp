@@ -37,30 +37,33 @@ class Kernel {
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Arguments& a) {
         out_.SetGlobalBuffer((__gm__ T*)a.out);
-        walk_.Init(a.lengths, a.slots, t_.hasAccepted ? a.accepted : static_cast<GM_ADDR>(nullptr), t_.tokens,
-                   t_.sequences, t_.slots, t_.tableWidth);
+        walk_.Init(pipe, a.lengths, a.slots, t_.hasAccepted ? a.accepted : static_cast<GM_ADDR>(nullptr),
+                   t_.tokens, t_.sequences, t_.slots, t_.tableWidth, t_.tableEntries);
         rows_.Init(t_.keyPitch);
-        pool_.Init(pipe, a.state);
         tokens_.Init(pipe, a.query, a.key, a.value, a.beta, a.g, a.gk);
+        pool_.Init(pipe, a.state);
         pipe.InitBuffer(rowOut_, 2, RowElements(t_) * sizeof(T));
         work_.Init(pipe, t_, rows_, kTail);
         Workspace::Get(pipe, zeros_, zerosBuffer_, kZeroElements * sizeof(T));
         Workspace::Zero(zeros_.template ReinterpretCast<float>());
         Order<HardEvent::V_MTE3>();  // zeros_ is stored without further ado
-        PipeBarrier<PIPE_V>();
     }
 
     __aicore__ inline void Process() {
         const uint64_t units = uint64_t(t_.valueHeads) * t_.headUnits;
         const uint64_t ranges = uint64_t(AscendC::GetBlockNum()) * t_.bands;
         const uint64_t mine = uint64_t(AscendC::GetBlockIdx()) * t_.bands;
+        bool started = false;
         for (uint64_t i = mine; i < mine + t_.bands; ++i) {
             const uint32_t first = uint32_t(i * units / ranges), end = uint32_t((i + 1) * units / ranges);
             if (first == end) continue;
             range_.Set(t_, first, end);
-            ProcessRange();
+            ProcessRange(started);
+            started = true;
         }
+        if (!started) walk_.Wait();
     }
+    __aicore__ inline void Release(AscendC::TPipe& pipe) { tokens_.Release(pipe); }
 
  private:
     using Head = typename Tokens<T, kTail, kChannelGate>::Head;
@@ -72,16 +75,16 @@ class Kernel {
     };
     static constexpr uint32_t kMaxSegments = kMaxGroupRows / 16 + 2;
 
-    __aicore__ inline void ProcessRange() {
+    __aicore__ inline void ProcessRange(bool started) {
         walk_.Rewind();
         dirty_ = 0;
         stored_ = 0;
+        if (t_.tokens != 0) tokens_.Prefetch(0, 1);
+        if (!started) walk_.Wait();
         Sequence now, next;
         bool live = NextLive(now);
-        if (live) {
-            tokens_.Prefetch(now.begin, now.rows);
-            pool_.Load(now.readSlot, range_.First());
-        }
+        if (live) pool_.Load(now.readSlot, range_.First());
+        if (!started) work_.Fill(t_, kTail);  // while the first moves are under way
         while (live) {
             const bool more = NextLive(next);
             const uint64_t written = WrittenSlots(now);
@@ -102,7 +105,7 @@ class Kernel {
             live = more;
         }
         ZeroRows(walk_.Position(), t_.tokens, range_.row, range_.rows);
-        tokens_.Drop();
+        tokens_.Reset();
     }
 
     // Slots stand in a set of 64 bits: a false hit costs a wait, nothing else.
@@ -195,19 +198,21 @@ class Kernel {
     // One token on the rows of a group: out rows are stored, work_.state becomes the updated state.
     __aicore__ inline void Step(int64_t token, const Group& g) {
         Segment segments[kMaxSegments];
+        tokens_.Wait();
         const uint32_t count = MakeSegments(token, g, segments), n = g.rows;
         Workspace& w = work_;
-        // delta <- v
-        AscendC::Cast(w.delta, tokens_.Values(token, g), AscendC::RoundMode::CAST_NONE,
-                      LastBlock<T>::Staged(n));
-        if constexpr (kTail && !Soc::kPaddedMoves) MoveValueTail(n);
+        FloatTensor values = tokens_.Values(token, g);
+        if (kTail && !Soc::kPaddedMoves && LastBlock<T>::Shift(n) != 0) {
+            OrderValues(values, n);
+            values = w.delta;
+        }
         PipeBarrier<PIPE_V>();
         DecayState(segments, count);
         // product <- state * k; delta <- beta v
         for (uint32_t i = 0; i < count; ++i) {
             const Segment& s = segments[i];
             rows_.Scale(w.product[s.at], w.state[s.at], s.head.key, s.rows);
-            AscendC::Muls(w.delta[s.row], w.delta[s.row], s.head.beta, int32_t(s.rows));
+            AscendC::Muls(w.delta[s.row], values[s.row], s.head.beta, int32_t(s.rows));
         }
         PipeBarrier<PIPE_V>();
         // partial <- blocks of product; product <- state * q
@@ -310,15 +315,14 @@ class Kernel {
         }
     }
 
-    // delta: the end of the values stands in the last block; move it behind the whole ones.
-    __aicore__ inline void MoveValueTail(uint32_t n) {
+    // delta <- values, whose end stands in a last block: moved behind the whole ones
+    __aicore__ inline void OrderValues(const FloatTensor& values, uint32_t n) {
         const uint32_t shift = LastBlock<T>::Shift(n), whole = LastBlock<T>::Whole(n);
-        if (shift == 0) return;
+        AscendC::Gather(work_.moved, values, work_.line, uint32_t((whole + shift) * sizeof(float)),
+                        uint32_t(16 - shift));
+        AscendC::Adds(work_.delta, values, 0.0f, int32_t(whole));
         PipeBarrier<PIPE_V>();
-        AscendC::Gather(work_.moved, work_.delta, work_.line, uint32_t((whole + shift) * sizeof(float)),
-                        uint32_t(16));
-        PipeBarrier<PIPE_V>();
-        AscendC::Adds(work_.delta[whole], work_.moved, 0.0f, 16);
+        AscendC::Adds(work_.delta[whole], work_.moved, 0.0f, int32_t(16 - shift));
     }
 
     // out rows of the token <- readout, rounded
@@ -362,6 +366,7 @@ __aicore__ inline void Run(const Data& data, const Arguments& arguments) {
     Kernel<DTYPE_QUERY, DTYPE_STATE, kTail, kChannelGate> kernel(data);
     kernel.Init(pipe, arguments);
     kernel.Process();
+    kernel.Release(pipe);
 }
 
 }  // namespace rgdr

@@ -27,7 +27,9 @@ struct RecurrentGatedDeltaRuleTilingData {
     uint32_t groupUnits;  // units of a group
     uint32_t groupRows;   // most rows of a group
     uint32_t pieces;  // parts in which a group's state is loaded and stored, so that both overlap with maths
-    uint32_t tokenBlock;    // tokens whose key, query, value and gates are prepared at once
+    uint32_t
+        tableEntries;     // lengths, slots and accepted counts are read from a local copy if they are no more
+    uint32_t tokenBlock;  // tokens whose key, query, value and gates are prepared at once
     uint32_t coreKeyHeads;  // most key heads of a range
     uint32_t coreHeads;     // most value heads of a range
     uint32_t valuePitch;    // elements of a range's value rows of one token, each group padded to 16
@@ -66,8 +68,9 @@ struct RecurrentGatedDeltaRulePlan {
 namespace hybrid_ops {
 namespace rgdr {
 
-constexpr uint32_t kZeroElements = 1024;         // zeros kept for padded rows
-constexpr uint32_t kTableRows = 8;               // rows of the repack tables
+constexpr uint32_t kZeroElements = 1024;  // zeros kept for padded rows
+constexpr uint32_t kTableRows = 8;        // rows of the repack tables
+constexpr uint32_t kMaxTableEntries = 256;
 constexpr uint32_t kLanes = 64;                  // fp32 lanes of a repeat
 constexpr uint32_t kMaxGroupRows = 240;          // repeatTimes is 8 bits wide
 constexpr uint32_t kReservedBytes = 8192 + 256;  // scratch of emulated calls and the framework's own
@@ -81,10 +84,13 @@ inline uint32_t PieceSlots(uint32_t keyPitch) {
     return slots;
 }
 
-// Rows of a piece of a group; a tail is only repacked in one piece.
+// Rows of a piece of a group.
 inline uint32_t PieceRows(const RecurrentGatedDeltaRuleTilingData& t) {
-    return t.pieces == 1 ? t.groupRows : RoundUp((t.groupRows + t.pieces - 1) / t.pieces, t.unitRows);
+    return (t.groupRows + t.pieces - 1) / t.pieces;
 }
+
+// Elements of a local copy of lengths, slots or accepted counts.
+inline uint32_t TableElements(const RecurrentGatedDeltaRuleTilingData& t) { return t.tableEntries + 8; }
 
 // Elements of a buffer of per-head gates of one token block, with room for a repeated last 32-byte block.
 inline uint32_t GateElements(const RecurrentGatedDeltaRuleTilingData& t) {
@@ -110,9 +116,10 @@ inline uint64_t LocalBytes(const RecurrentGatedDeltaRuleTilingData& t, uint32_t 
     bytes += 3 * rowElements * 4;                                              // delta, readout, moved tail
     bytes += 2 * prepared * pitch * 4 + (prepared + 2 * kLanes) * 4;           // keys, queries, key . query
     bytes += 2 * gates * 4 + channel + kZeroElements * 2;  // alpha, beta, channel decay, zeros
-    uint64_t staged = 2 * prepared * pitch * 2 + uint64_t(t.tokenBlock) * t.valuePitch * 2 + gates * 2;
-    staged += gates * 4 * ((t.hasGate ? 1 : 0) + (t.channelGate == 2 ? 1 : 0)) + channel;
-    bytes += 2 * staged;
+    bytes +=
+        prepared * pitch * 4 + gates * 2 + uint64_t(t.tokenBlock) * t.valuePitch * (2 + 4);  // staged, values
+    bytes += gates * 4 * ((t.hasGate ? 1 : 0) + (t.channelGate == 2 ? 1 : 0)) + channel;
+    bytes += 3 * TableElements(t) * 4;
     if (!paddedMoves) bytes += uint64_t(RoundUp(t.groupRows, 8)) * 32;              // broadcast table
     if (!paddedMoves && tail) bytes += uint64_t(kTableRows + 1) * pitch * 4 + 256;  // repack tables
     return bytes + 1024;  // each buffer is rounded up to 32 bytes
@@ -142,8 +149,12 @@ inline bool PlanGroups(RecurrentGatedDeltaRuleTilingData& t, uint32_t units, uin
         t.groupUnits = (mostUnits + groups - 1) / groups;
         t.groupRows = t.groupUnits * t.unitRows + t.valueDim % t.unitRows;
         if (t.groupRows > kMaxGroupRows) continue;
-        t.valuePitch =
-            RoundUp(rangeUnits * t.unitRows, 16) + 16 * (rangeUnits / t.groupUnits + 2 * t.coreHeads + 1);
+        t.valuePitch = rangeUnits * t.unitRows;  // and what pads groups to 16
+        if (valueTail)
+            t.valuePitch += 16 * (rangeUnits / t.groupUnits + 2 * t.coreHeads + 1);
+        else if (t.unitRows == 8)
+            t.valuePitch += 8 * (rangeUnits / t.groupUnits + 1);
+        t.valuePitch = RoundUp(t.valuePitch, 16);
         for (t.pieces = tail                ? 1
                         : t.groupUnits >= 4 ? 4
                         : t.groupUnits >= 2 ? 2
@@ -189,6 +200,11 @@ inline RecurrentGatedDeltaRulePlan PlanRecurrentGatedDeltaRule(const RecurrentGa
     const bool tail = valueTail || t.keyDim % 16 != 0;
     plan.tilingKey = (tail ? kRecurrentGatedDeltaRuleTail : 0) |
                      (t.channelGate == 3 ? kRecurrentGatedDeltaRuleChannelGate : 0);
+
+    const uint32_t entries = t.tokens > t.sequences ? t.tokens : t.sequences,
+                   table = t.sequences * t.tableWidth;
+    t.tableEntries = RoundUp(entries > table ? entries : table, 8);
+    if (t.tableEntries > kMaxTableEntries) t.tableEntries = kMaxTableEntries;
 
     const uint32_t units = t.valueHeads * t.headUnits;
     plan.blockDim = units < p.cores ? units : p.cores;

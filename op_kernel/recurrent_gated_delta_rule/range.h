@@ -70,9 +70,8 @@ struct Workspace {
     FloatTensor state, product;
     FloatTensor partial, levelKey[2], levelQuery[2];  // sums on their way to one value per row
     FloatTensor delta, readout, moved;
-    LocalTensor<uint32_t> broadcast, pack, unpack, line;  // gather offsets in bytes, see Init
+    LocalTensor<uint32_t> broadcast, pack, unpack, line;  // gather offsets in bytes, see Fill
 
-    // `pads`: rows have lanes beyond DK that must be zero, or moves leave a last block behind.
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t, const Rows& rows, bool pads) {
         const uint32_t tileBytes = (t.groupRows * t.keyPitch + kFloatLanes) * sizeof(float);
         const uint32_t sums = RoundUp(t.groupRows, 8) * rows.slots, rowBytes = RowElements(t) * sizeof(float);
@@ -82,13 +81,26 @@ struct Workspace {
         for (uint32_t i = 0; i < 2; ++i) {
             Get(pipe, levelKey[i], buffers_[3 + i], (sums + kFloatLanes) * sizeof(float));
             Get(pipe, levelQuery[i], buffers_[5 + i], (sums + kFloatLanes) * sizeof(float));
-            Zero(levelKey[i]);
-            Zero(levelQuery[i]);
         }
         Get(pipe, delta, buffers_[7], rowBytes);
         Get(pipe, readout, buffers_[8], rowBytes);
         Get(pipe, moved, buffers_[9], rowBytes);
-        // Lanes that no step writes, but whole repeats read, are zero from here on.
+        if constexpr (!Soc::kPaddedMoves) {
+            Get(pipe, broadcast, buffers_[10], RoundUp(t.groupRows, 8) * kBlockBytes);
+            if (!pads) return;
+            Get(pipe, pack, buffers_[11], kTableRows * t.keyPitch * sizeof(uint32_t));
+            Get(pipe, unpack, buffers_[12], t.keyPitch * sizeof(uint32_t));
+            Get(pipe, line, buffers_[13], 16 * sizeof(uint32_t));
+        }
+    }
+
+    // Lanes that no step writes, but whole repeats read, are zero from here on. `pads`: rows have lanes
+    // beyond DK that must be zero, or moves leave a last block behind.
+    __aicore__ inline void Fill(const Data& t, bool pads) {
+        for (uint32_t i = 0; i < 2; ++i) {
+            Zero(levelKey[i]);
+            Zero(levelQuery[i]);
+        }
         Zero(partial);
         Zero(delta);
         if (pads) {
@@ -96,16 +108,14 @@ struct Workspace {
             Zero(product);
             Zero(moved);
         }
-        if constexpr (!Soc::kBroadcast) {
+        if constexpr (!Soc::kPaddedMoves) {
             // broadcast[8 r + i]: value r
-            Get(pipe, broadcast, buffers_[10], RoundUp(t.groupRows, 8) * kBlockBytes);
             LocalTensor<int32_t> table = broadcast.template ReinterpretCast<int32_t>();
             AscendC::Duplicate(table, int32_t(0), int32_t(kFloatBlock));
             FillTable(table, kFloatBlock, RoundUp(t.groupRows, 8), sizeof(float));
+            if (pads) FillRepack(t);
         }
-        if constexpr (!Soc::kPaddedMoves) {
-            if (pads) InitRepack(pipe, t);
-        }
+        PipeBarrier<PIPE_V>();
     }
 
     template <typename U>
@@ -120,10 +130,7 @@ struct Workspace {
 
  private:
     // line[i], unpack[i]: element i of 16, of a row. pack[i]: element i of eight packed rows, in padded ones.
-    __aicore__ inline void InitRepack(AscendC::TPipe& pipe, const Data& t) {
-        Get(pipe, pack, buffers_[11], kTableRows * t.keyPitch * sizeof(uint32_t));
-        Get(pipe, unpack, buffers_[12], t.keyPitch * sizeof(uint32_t));
-        Get(pipe, line, buffers_[13], 16 * sizeof(uint32_t));
+    __aicore__ inline void FillRepack(const Data& t) {
         LocalTensor<int32_t> lineOffset = line.template ReinterpretCast<int32_t>();
         LocalTensor<int32_t> rowOffset = unpack.template ReinterpretCast<int32_t>();
         LocalTensor<int32_t> packOffset = pack.template ReinterpretCast<int32_t>();

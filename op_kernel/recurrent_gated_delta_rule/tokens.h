@@ -49,14 +49,14 @@ class Tokens {
             Workspace::Get(pipe, channelAlpha_, buffers_[5], channels * sizeof(float));
             end += channels * kFloatSize;
         }
-        pipe.InitBuffer(staged_, 2, end * sizeof(T));
+        Workspace::Get(pipe, values_, buffers_[6], t_.tokenBlock * t_.valuePitch * sizeof(float));
+        pipe.InitBuffer(staged_, 1, end * sizeof(T));
+        ready_ = static_cast<event_t>(pipe.AllocEventID<HardEvent::V_S>());
         if constexpr (kTail) {
             // Moves leave pads alone: zero once.
-            for (uint32_t i = 0; i < 2; ++i) {
-                LocalTensor<T> stage = staged_.template AllocTensor<T>();
-                AscendC::Duplicate(Floats(stage), 0.0f, int32_t(end * sizeof(T) / sizeof(float)));
-                staged_.FreeTensor(stage);
-            }
+            LocalTensor<T> stage = staged_.template AllocTensor<T>();
+            AscendC::Duplicate(Floats(stage), 0.0f, int32_t(end * sizeof(T) / sizeof(float)));
+            staged_.FreeTensor(stage);
         }
     }
 
@@ -70,10 +70,9 @@ class Tokens {
     __aicore__ inline void Need(int64_t token, int64_t until) {
         if (until > token + t_.tokenBlock) until = token + t_.tokenBlock;
         if (rowCount_ != 0 && token >= begin_ && until <= begin_ + rowCount_) return;
-        if (pendingRows_ != 0 && pendingBegin_ != token) DropPending();
+        const int64_t pendingEnd = pendingBegin_ + pendingRows_;
+        if (pendingRows_ != 0 && (token < pendingBegin_ || until > pendingEnd)) Drop();
         if (pendingRows_ == 0) Load(token);
-        if (rowCount_ != 0) staged_.FreeTensor(stage_);
-        stage_ = staged_.template DeQue<T>();
         begin_ = pendingBegin_;
         rowCount_ = pendingRows_;
         betaSlice_ = pendingBeta_;
@@ -81,15 +80,29 @@ class Tokens {
         pendingRows_ = 0;
         Prepare();
     }
+    // The scalar unit waits until what the current block prepared can be read.
+    __aicore__ inline void Wait() {
+        if (!waiting_) return;
+        AscendC::WaitFlag<HardEvent::V_S>(ready_);
+        waiting_ = false;
+    }
     __aicore__ inline void Drop() {
-        if (pendingRows_ != 0) DropPending();
-        if (rowCount_ != 0) staged_.FreeTensor(stage_);
+        if (pendingRows_ == 0) return;
+        LocalTensor<T> stage = staged_.template DeQue<T>();
+        staged_.FreeTensor(stage);
+        pendingRows_ = 0;
+    }
+    // Before another range's blocks.
+    __aicore__ inline void Reset() {
+        Wait();
+        Drop();
         rowCount_ = 0;
     }
+    __aicore__ inline void Release(AscendC::TPipe& pipe) { pipe.ReleaseEventID<HardEvent::V_S>(ready_); }
 
-    // Of the current block. Values are staged: Staged(rows) elements of T, see row_copy.h.
-    __aicore__ inline LocalTensor<T> Values(int64_t token, const Group& g) const {
-        return stage_[atValues_ + uint32_t(token - begin_) * t_.valuePitch + g.value];
+    // Of the current block: fp32, but in the order they were staged in (row_copy.h).
+    __aicore__ inline FloatTensor Values(int64_t token, const Group& g) const {
+        return values_[uint32_t(token - begin_) * t_.valuePitch + g.value];
     }
     __aicore__ inline Head HeadOf(int64_t token, uint32_t valueHead) const {
         const uint32_t at = uint32_t(token - begin_), gate = at * t_.valueHeads + valueHead;
@@ -160,25 +173,23 @@ class Tokens {
         pendingBegin_ = begin;
         pendingRows_ = n;
     }
-    __aicore__ inline void DropPending() {
-        LocalTensor<T> stage = staged_.template DeQue<T>();
-        staged_.FreeTensor(stage);
-        pendingRows_ = 0;
-    }
-
-    // keys_, queries_ [token, key head, pitch]; alpha_, betas_ [token, NV]; keyQuery_ [token, key head]; all
-    // fp32
+    // keys_, queries_ [token, key head, pitch]; values_ [token, valuePitch]; alpha_, betas_ [token, NV];
+    // keyQuery_ [token, key head]; all fp32
     __aicore__ inline void Prepare() {
+        Wait();
+        stage_ = staged_.template DeQue<T>();
         const uint32_t rows = rowCount_ * range_.keys, count = rows * t_.keyPitch;
         AscendC::Cast(keys_, stage_, AscendC::RoundMode::CAST_NONE, count);
         AscendC::Cast(queries_, stage_[atQueries_], AscendC::RoundMode::CAST_NONE, count);
         AscendC::Cast(betas_, stage_[atBetas_], AscendC::RoundMode::CAST_NONE, betaSlice_.extent);
+        WidenValues();
         PrepareGates();
         if constexpr (kTail && !Soc::kPaddedMoves) {
             MoveKeyTails(keys_, stage_, rows);
             MoveKeyTails(queries_, stage_[atQueries_], rows);
         }
         if constexpr (kChannelGate) PrepareChannels();
+        staged_.FreeTensor(stage_);
         PipeBarrier<PIPE_V>();
         const uint32_t batch = t_.groupRows / 8 * 8;
         for (uint32_t r = 0; r < rows; r += batch) {
@@ -195,7 +206,27 @@ class Tokens {
                 from = to;
             }
         }
-        Order<HardEvent::V_S>();
+        AscendC::SetFlag<HardEvent::V_S>(ready_);
+        waiting_ = true;
+    }
+
+    // Only what was loaded: pads between groups hold nothing.
+    __aicore__ inline void WidenValues() {
+        const LocalTensor<T> staged = stage_[atValues_];
+        if (range_.rows == t_.valuePitch) {
+            AscendC::Cast(values_, staged, AscendC::RoundMode::CAST_NONE, rowCount_ * t_.valuePitch);
+            return;
+        }
+        for (uint32_t i = 0; i < rowCount_; ++i) {
+            Group g = range_.First();
+            while (true) {
+                const uint32_t at = i * t_.valuePitch + g.value;
+                AscendC::Cast(values_[at], staged[at], AscendC::RoundMode::CAST_NONE,
+                              LastBlock<T>::Staged(g.rows));
+                if (range_.IsLast(g)) break;
+                g = range_.Next(g);
+            }
+        }
     }
 
     // alpha_ <- exp(g + gk), gk of rank 2
@@ -296,9 +327,11 @@ class Tokens {
     AscendC::GlobalTensor<T> query_, key_, value_, beta_;
     AscendC::GlobalTensor<float> gate_, keyGate_;
     AscendC::TQue<AscendC::TPosition::VECIN, 2> staged_;
-    Buffer buffers_[6];
-    FloatTensor keys_, queries_, keyQuery_, alpha_, betas_, channelAlpha_;
-    LocalTensor<T> stage_;  // the current block, held for its values
+    Buffer buffers_[7];
+    FloatTensor keys_, queries_, values_, keyQuery_, alpha_, betas_, channelAlpha_;
+    LocalTensor<T> stage_;  // the block being prepared
+    event_t ready_;
+    bool waiting_ = false;
     uint32_t atQueries_, atValues_, atBetas_, atGates_, atKeyGates_;
     int64_t begin_ = 0, pendingBegin_ = 0;     // the current block, and one on its way
     uint32_t rowCount_ = 0, pendingRows_ = 0;  // 0: none
