@@ -48,7 +48,9 @@ def _typed(api: str, allowed: list[str], soc: str, other_soc: str, other: object
         text = f"{api}: dtype {name} is not available on {soc}; allowed {', '.join(allowed)}{note}"
         lines.append(f'    static_assert(!{_same("T", cpp)}, "{text}");')
     any_of = " || ".join(_same("T", _cpp(t)) for t in TYPES)
-    lines.append(f'    static_assert({any_of}, "{api}: dtype is not available on {soc}; allowed {", ".join(allowed)}");')
+    lines.append(
+        f'    static_assert({any_of}, "{api}: dtype is not available on {soc}; allowed {", ".join(allowed)}");'
+    )
     return [*lines, "}"]
 
 
@@ -81,16 +83,20 @@ def _cast(table: dict[str, list[str]], soc: str, other_soc: str, other: dict[str
     lines.append("template <typename D, typename S> constexpr void Cast() {")
     if not any("bfloat16_t" in pair for pair in table):
         both = f"{_same('D', 'bfloat16_t')} || {_same('S', 'bfloat16_t')}"
-        lines.append(f'    static_assert(!({both}), "Cast: dtype bfloat16_t is not available on {soc} ({other_soc} has it)");')
+        lines.append(
+            f'    static_assert(!({both}), "Cast: dtype bfloat16_t is not available on {soc} ({other_soc} has it)");'
+        )
     for pair in other:
         if pair not in table and "bfloat16_t" not in pair:
             d, s = pair.split()
             lines.append(
-                f'    static_assert(!({_same("D", _cpp(d))} && {_same("S", _cpp(s))}), '
+                f"    static_assert(!({_same('D', _cpp(d))} && {_same('S', _cpp(s))}), "
                 f'"Cast: {s} to {d} is not available on {soc} ({other_soc} has it)");'
             )
     listed = ", ".join("{1} to {0}".format(*pair.split()) for pair in table)
-    lines.append(f'    static_assert(CastModes<D, S>() != 0, "Cast: this dtype pair is not available on {soc}; allowed {listed}");')
+    lines.append(
+        f'    static_assert(CastModes<D, S>() != 0, "Cast: this dtype pair is not available on {soc}; allowed {listed}");'
+    )
     return [*lines, "}"]
 
 
@@ -123,7 +129,9 @@ def generate(soc: str) -> str:
         elif value == "no":
             has = other.get(api, "no") != "no"
             text = f"{api} is not available on {soc}{_elsewhere(other_soc, has)}"
-            out.append(f'template <typename... T> constexpr void {api}() {{ static_assert(kNever<T...>, "{text}"); }}')
+            out.append(
+                f'template <typename... T> constexpr void {api}() {{ static_assert(kNever<T...>, "{text}"); }}'
+            )
         elif value == "yes":
             out.append(f"template <typename... T> constexpr void {api}() {{}}")
         elif " " in value[0]:

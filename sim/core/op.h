@@ -12,7 +12,9 @@ enum class Mem : uint8_t { GM, UB, L1, L0A, L0B, L0C, BT, FB, COUNT };
 struct Loc {
     const char* file;
     uint32_t line;
-    static constexpr Loc Here(const char* f = __builtin_FILE(), uint32_t l = __builtin_LINE()) { return Loc{f, l}; }
+    static constexpr Loc Here(const char* f = __builtin_FILE(), uint32_t l = __builtin_LINE()) {
+        return Loc{f, l};
+    }
 };
 
 // Footprint of one operand: for each repeat r and block b the bytes
@@ -26,15 +28,27 @@ struct Access {
     uint64_t block_stride = 0;
     uint32_t repeats = 1;
     uint64_t repeat_stride = 0;
-    uint64_t tensor_base = 0;  // declared extent of the tensor the operand names (fat pointer), same address space
-    uint64_t tensor_bytes = 0; // 0 = unknown
-    const char* operand = "";  // "dst", "src0", … as the API documents them
+    uint64_t tensor_base =
+        0;  // declared extent of the tensor the operand names (fat pointer), same address space
+    uint64_t tensor_bytes = 0;  // 0 = unknown
+    const char* operand = "";   // "dst", "src0", … as the API documents them
 };
 
-enum class OpKind : uint8_t { Compute, Move, Scalar, SetFlag, WaitFlag, Barrier, CrossSet, CrossWait, SyncAll };
+enum class OpKind : uint8_t {
+    Compute,
+    Move,
+    Scalar,
+    SetFlag,
+    WaitFlag,
+    Barrier,
+    CrossSet,
+    CrossWait,
+    SyncAll
+};
 
-// What the timing model prices. `cost` is a key into [cost] of sim/soc/*.toml, e.g. "Add.f32"; `repeats` counts
-// 256-byte repeats of the wider operand; `bytes` counts bytes moved (Move) and `bursts` separate GM rows of a Move.
+// What the timing model prices. `cost` is a key into [cost] of sim/soc/*.toml, e.g. "Add.f32"; `repeats`
+// counts 256-byte repeats of the wider operand; `bytes` counts bytes moved (Move) and `bursts` separate GM
+// rows of a Move.
 struct Work {
     const char* cost = "";
     uint32_t repeats = 0;
@@ -47,12 +61,13 @@ struct Op {
     const char* name = "";  // API name as the kernel spells it
     OpKind kind = OpKind::Compute;
     Pipe pipe = Pipe::S;
-    Pipe peer = Pipe::S;   // Set/WaitFlag: the other pipe (src = pipe, dst = peer for SetFlag; reverse for WaitFlag)
-    int32_t event = -1;    // Set/WaitFlag, CrossSet/CrossWait id
+    Pipe peer =
+        Pipe::S;  // Set/WaitFlag: the other pipe (src = pipe, dst = peer for SetFlag; reverse for WaitFlag)
+    int32_t event = -1;  // Set/WaitFlag, CrossSet/CrossWait id
     Work work;
     uint8_t accesses = 0;
     Loc loc{"", 0};
-    static constexpr uint8_t kMaxAccesses = 16;
+    static constexpr uint8_t kMaxAccesses = 32;
     union {  // left uninitialised: only the first `accesses` entries mean anything
         Access access[kMaxAccesses];
     };
@@ -73,8 +88,8 @@ struct Record {
     uint32_t repeats;
     uint32_t bursts;
     uint64_t bytes;
-    uint64_t gm;        // first GM host address of a Move (L2 model), 0 if none
-    uint64_t gm_span;   // bytes between first and last GM byte touched
+    uint64_t gm;              // first GM host address of a Move (L2 model), 0 if none
+    uint64_t gm_span;         // bytes between first and last GM byte touched
     uint32_t bank_conflicts;  // repeats that hit a UB bank conflict
     Loc loc;
 };

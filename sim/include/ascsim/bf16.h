@@ -1,10 +1,13 @@
-// bfloat16: the upper half of an fp32 number. No arithmetic on the scalar unit (kernels use ToFloat / Cast), as in CANN.
+// bfloat16: the upper half of an fp32 number. No arithmetic on the scalar unit (kernels use ToFloat / Cast),
+// as in CANN.
 #pragma once
 #include "half.h"
 
 namespace ascsim {
 
-constexpr float Bf16BitsToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+constexpr float Bf16BitsToFloat(uint16_t bits) {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 constexpr uint16_t FloatToBf16Bits(float value) {
     const uint32_t x = std::bit_cast<uint32_t>(value);
@@ -15,7 +18,7 @@ constexpr uint16_t FloatToBf16Bits(float value) {
 }  // namespace ascsim
 
 class bfloat16_t {
-public:
+ public:
     bfloat16_t() = default;
     template <typename T>
         requires std::is_arithmetic_v<T>
@@ -29,11 +32,13 @@ public:
     }
     constexpr uint16_t Bits() const { return bits_; }
 
-private:
+ private:
     template <typename T>
     static float Narrow(T value) {
-        if constexpr (std::is_same_v<T, float>) return value;
-        else return ascsim::DoubleToFloatOdd(static_cast<double>(value));
+        if constexpr (std::is_same_v<T, float>)
+            return value;
+        else
+            return ascsim::DoubleToFloatOdd(static_cast<double>(value));
     }
     uint16_t bits_;
 };

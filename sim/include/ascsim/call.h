@@ -11,22 +11,37 @@ namespace ascsim {
 template <uint32_t N>
 struct Text {
     char text[N]{};
-    constexpr Text(const char (&s)[N]) { for (uint32_t i = 0; i < N; ++i) text[i] = s[i]; }
+    constexpr Text(const char (&s)[N]) {
+        for (uint32_t i = 0; i < N; ++i) text[i] = s[i];
+    }
 };
 
-template <typename T> constexpr const char* TypeTag() {
-    if constexpr (std::is_same_v<T, half>) return "f16";
-    else if constexpr (std::is_same_v<T, float>) return "f32";
-    else if constexpr (std::is_same_v<T, bfloat16_t>) return "bf16";
-    else if constexpr (std::is_same_v<T, AscendC::int4b_t>) return "i4";
-    else if constexpr (std::is_same_v<T, int8_t>) return "i8";
-    else if constexpr (std::is_same_v<T, uint8_t>) return "u8";
-    else if constexpr (std::is_same_v<T, int16_t>) return "i16";
-    else if constexpr (std::is_same_v<T, uint16_t>) return "u16";
-    else if constexpr (std::is_same_v<T, int32_t>) return "i32";
-    else if constexpr (std::is_same_v<T, uint32_t>) return "u32";
-    else if constexpr (std::is_same_v<T, int64_t>) return "i64";
-    else return "u64";
+template <typename T>
+constexpr const char* TypeTag() {
+    if constexpr (std::is_same_v<T, half>)
+        return "f16";
+    else if constexpr (std::is_same_v<T, float>)
+        return "f32";
+    else if constexpr (std::is_same_v<T, bfloat16_t>)
+        return "bf16";
+    else if constexpr (std::is_same_v<T, AscendC::int4b_t>)
+        return "i4";
+    else if constexpr (std::is_same_v<T, int8_t>)
+        return "i8";
+    else if constexpr (std::is_same_v<T, uint8_t>)
+        return "u8";
+    else if constexpr (std::is_same_v<T, int16_t>)
+        return "i16";
+    else if constexpr (std::is_same_v<T, uint16_t>)
+        return "u16";
+    else if constexpr (std::is_same_v<T, int32_t>)
+        return "i32";
+    else if constexpr (std::is_same_v<T, uint32_t>)
+        return "u32";
+    else if constexpr (std::is_same_v<T, int64_t>)
+        return "i64";
+    else
+        return "u64";
 }
 
 // "<API>.<types>", the key of the cost table.
@@ -35,7 +50,9 @@ struct CostKey {
     static constexpr auto Build() {
         std::array<char, 64> key{};
         uint32_t n = 0;
-        const auto put = [&](const char* s) { while (*s) key[n++] = *s++; };
+        const auto put = [&](const char* s) {
+            while (*s) key[n++] = *s++;
+        };
         put(api.text);
         put(".");
         (put(TypeTag<T>()), ...);
@@ -48,31 +65,40 @@ struct CostKey {
 struct VecOperand {
     const char* name;
     bool write;
-    uint32_t size;      // bytes per element
+    uint32_t size;  // bytes per element
     Mem mem;
-    uint64_t offset;    // byte offset of lane 0 of repeat 0
-    uint64_t limit;     // first byte beyond the tensor
+    uint64_t offset;  // byte offset of lane 0 of repeat 0
+    uint64_t limit;   // first byte beyond the tensor
     Stride stride;
 
-    template <typename T> Lane<sizeof(T)> Host() const { return {Local(mem, offset), stride}; }
+    template <typename T>
+    Lane<sizeof(T)> Host() const {
+        return {Local(mem, offset), stride};
+    }
 };
 
 template <typename T>
-VecOperand MakeOperand(const AscendC::LocalTensor<T>& t, const char* name, bool write, uint64_t block = 1, uint64_t repeat = 8) {
-    return {name, write, static_cast<uint32_t>(sizeof(T)), t.mem(), t.offset(), t.limit(), {block * kBlock, repeat * kBlock}};
+VecOperand MakeOperand(const AscendC::LocalTensor<T>& t, const char* name, bool write, uint64_t block = 1,
+                       uint64_t repeat = 8) {
+    return {name,       write,     static_cast<uint32_t>(sizeof(T)), t.mem(),
+            t.offset(), t.limit(), {block * kBlock, repeat * kBlock}};
 }
 template <typename T>
-VecOperand Dst(const AscendC::LocalTensor<T>& t, uint64_t block = 1, uint64_t repeat = 8) { return MakeOperand(t, "dst", true, block, repeat); }
+VecOperand Dst(const AscendC::LocalTensor<T>& t, uint64_t block = 1, uint64_t repeat = 8) {
+    return MakeOperand(t, "dst", true, block, repeat);
+}
 template <typename T>
 VecOperand Src(const AscendC::LocalTensor<T>& t, const char* name, uint64_t block = 1, uint64_t repeat = 8) {
     return MakeOperand(t, name, false, block, repeat);
 }
 
-// Adds the bytes of `operand` that `lanes` activates to the op. Defined once; not a template to keep kernels small.
+// Adds the bytes of `operand` that `lanes` activates to the op. Defined once; not a template to keep kernels
+// small.
 inline void Footprint(Op& op, const VecOperand& operand, const Lanes& lanes) {
     const uint32_t per_block = kBlock / operand.size;
-    const auto add = [&](uint64_t at, uint32_t bytes, uint32_t blocks, uint64_t block_stride, uint32_t repeats) {
-        if (op.accesses == Op::kMaxAccesses || bytes == 0 || blocks == 0 || repeats == 0) return;
+    const auto add = [&](uint64_t at, uint32_t bytes, uint32_t blocks, uint64_t block_stride,
+                         uint32_t repeats) {
+        if (bytes == 0 || blocks == 0 || repeats == 0) return;
         Access a;
         a.mem = operand.mem;
         a.write = operand.write;
@@ -92,8 +118,10 @@ inline void Footprint(Op& op, const VecOperand& operand, const Lanes& lanes) {
         const uint64_t at = first * operand.stride.repeat;
         if (n <= per_block || operand.stride.block == kBlock) {
             const uint32_t bytes = n * operand.size;
-            if (operand.stride.repeat == bytes && repeats) add(at, bytes * repeats, 1, 0, 1);
-            else add(at, bytes, 1, 0, repeats);
+            if (operand.stride.repeat == bytes && repeats)
+                add(at, bytes * repeats, 1, 0, 1);
+            else
+                add(at, bytes, 1, 0, repeats);
             return;
         }
         add(at, kBlock, n / per_block, operand.stride.block, repeats);
@@ -110,20 +138,28 @@ inline void Footprint(Op& op, const VecOperand& operand, const Lanes& lanes) {
         return prefix(lanes.last, lanes.repeats - 1, 1);
     }
     // Bit mask: runs of active bytes; equal runs at equal distances share one footprint.
-    struct Span { uint64_t at; uint32_t bytes; };
+    struct Span {
+        uint64_t at;
+        uint32_t bytes;
+    };
     Span spans[128];
     uint32_t n = 0;
     for (uint32_t lane = 0; lane < lanes.lanes; ++lane) {
         if (!lanes.On(0, lane)) continue;
         const uint64_t at = (lane / per_block) * operand.stride.block + (lane % per_block) * operand.size;
-        if (n && spans[n - 1].at + spans[n - 1].bytes == at) spans[n - 1].bytes += operand.size;
-        else spans[n++] = {at, operand.size};
+        if (n && spans[n - 1].at + spans[n - 1].bytes == at)
+            spans[n - 1].bytes += operand.size;
+        else
+            spans[n++] = {at, operand.size};
     }
-    for (uint32_t i = 0; i < n;) {
+    constexpr uint32_t kGroups = 7;  // four operands and a few more fit into an operation
+    for (uint32_t i = 0, group = 1; i < n; ++group) {
         uint32_t count = 1;
         const uint64_t step = i + 1 < n ? spans[i + 1].at - spans[i].at : 0;
-        while (i + count < n && spans[i + count].bytes == spans[i].bytes && spans[i + count].at - spans[i + count - 1].at == step) ++count;
-        if (op.accesses + 1 == Op::kMaxAccesses && i + count < n) {  // irregular pattern: one range from here on
+        while (i + count < n && spans[i + count].bytes == spans[i].bytes &&
+               spans[i + count].at - spans[i + count - 1].at == step)
+            ++count;
+        if (group == kGroups && i + count < n) {  // irregular pattern: one range from here on
             const uint64_t end = spans[n - 1].at + spans[n - 1].bytes;
             return add(spans[i].at, static_cast<uint32_t>(end - spans[i].at), 1, 0, lanes.repeats);
         }
@@ -138,23 +174,26 @@ inline uint64_t SpanBytes(const VecOperand& o, const Lanes& lanes) {
 }
 
 struct Rules {
-    bool overlap_free = false;        // Gather, Brcb, …: source and destination may not meet at all
-    bool accumulate = false;          // dst of repeat N may be a source of repeat N + 1 (dst == src, repeat stride 0)
-    uint32_t align = kBlock;          // of the operands' start
+    bool overlap_free = false;  // Gather, Brcb, …: source and destination may not meet at all
+    bool accumulate = false;  // dst of repeat N may be a source of repeat N + 1 (dst == src, repeat stride 0)
+    uint32_t align = kBlock;  // of the operands' start
     uint32_t dst_align = kBlock;
 };
 
-// Docs "通用说明和约束": within one iteration source and destination are the same or disjoint; the destination of an
-// iteration is not the source of the next.
-inline void CheckOverlap(const Op& op, const VecOperand& dst, const VecOperand& src, const Lanes& lanes, Rules rules) {
+// Docs "通用说明和约束": within one iteration source and destination are the same or disjoint; the
+// destination of an iteration is not the source of the next.
+inline void CheckOverlap(const Op& op, const VecOperand& dst, const VecOperand& src, const Lanes& lanes,
+                         Rules rules) {
     if (dst.mem != src.mem || lanes.repeats == 0) return;
-    if (dst.offset + SpanBytes(dst, lanes) <= src.offset || src.offset + SpanBytes(src, lanes) <= dst.offset) return;
+    if (dst.offset + SpanBytes(dst, lanes) <= src.offset || src.offset + SpanBytes(src, lanes) <= dst.offset)
+        return;
     const uint64_t dst_blocks = (static_cast<uint64_t>(lanes.lanes) * dst.size + kBlock - 1) / kBlock;
     const uint64_t src_blocks = (static_cast<uint64_t>(lanes.lanes) * src.size + kBlock - 1) / kBlock;
-    const bool same = dst.offset == src.offset && dst.size == src.size && dst.stride.block == src.stride.block &&
-                      dst.stride.repeat == src.stride.repeat;
+    const bool same = dst.offset == src.offset && dst.size == src.size &&
+                      dst.stride.block == src.stride.block && dst.stride.repeat == src.stride.repeat;
     if (same && dst.stride.repeat >= dst_blocks * dst.stride.block && !rules.overlap_free) return;
-    const auto active = [&](const VecOperand& o, uint32_t repeat, uint64_t block) -> uint32_t {  // bytes from block start
+    const auto active = [&](const VecOperand& o, uint32_t repeat,
+                            uint64_t block) -> uint32_t {  // bytes from block start
         const uint32_t per_block = kBlock / o.size;
         uint32_t end = 0;
         for (uint32_t i = 0; i < per_block; ++i) {
@@ -177,47 +216,58 @@ inline void CheckOverlap(const Op& op, const VecOperand& dst, const VecOperand& 
         }
         return false;
     };
-    // Narrowing in place reads every element before its bytes are overwritten; common, yet not documented as allowed.
+    // Narrowing in place reads every element before its bytes are overwritten; common, yet not documented as
+    // allowed.
     const bool narrowing = dst.offset == src.offset && dst.size < src.size && !rules.overlap_free;
     const Severity severity = narrowing ? Severity::Note : Severity::Error;
-    const uint32_t repeats = lanes.repeats < 3 ? lanes.repeats : 3;  // the pattern is the same in every repeat
+    const uint32_t repeats =
+        lanes.repeats < 3 ? lanes.repeats : 3;  // the pattern is the same in every repeat
     for (uint32_t r = 0; r < repeats; ++r) {
         if (meet(r, r, !rules.overlap_free)) {
             return Report(severity, op, "param.overlap",
-                          "%s overlaps dst within one repeat: must be the same addresses or disjoint%s", src.name,
-                          rules.overlap_free ? " (this call allows no overlap)" : "");
+                          "%s overlaps dst within one repeat: must be the same addresses or disjoint%s",
+                          src.name, rules.overlap_free ? " (this call allows no overlap)" : "");
         }
         const bool idiom = rules.accumulate && dst.stride.repeat == 0 && dst.offset == src.offset;
         if (r + 1 < lanes.repeats && !idiom && meet(r, r + 1, false)) {
-            return Report(Severity::Error, op, "param.overlap_repeat", "%s of repeat %u overlaps dst of repeat %u", src.name, r + 1, r);
+            return Report(Severity::Error, op, "param.overlap_repeat",
+                          "%s of repeat %u overlaps dst of repeat %u", src.name, r + 1, r);
         }
     }
 }
 
-inline void CheckOperands(const Op& op, std::initializer_list<VecOperand> operands, const Lanes& lanes, Rules rules) {
+inline void CheckOperands(const Op& op, std::initializer_list<VecOperand> operands, const Lanes& lanes,
+                          Rules rules) {
     const VecOperand& dst = *operands.begin();
     for (const VecOperand& o : operands) {
-        if (o.mem != Mem::UB) Fail(op, "param.position", "%s: not in the unified buffer: got %s; allowed VECIN, VECOUT, VECCALC", o.name, MemName(o.mem));
+        if (o.mem != Mem::UB)
+            Fail(op, "param.position",
+                 "%s: not in the unified buffer: got %s; allowed VECIN, VECOUT, VECCALC", o.name,
+                 MemName(o.mem));
         const uint32_t align = o.write ? rules.dst_align : rules.align;
         if (o.offset % align) {
-            Report(Severity::Error, op, "param.align", "%s: start address not aligned: got byte offset %llu; allowed multiples of %u", o.name,
+            Report(Severity::Error, op, "param.align",
+                   "%s: start address not aligned: got byte offset %llu; allowed multiples of %u", o.name,
                    static_cast<unsigned long long>(o.offset), align);
         }
         if (o.write && o.stride.block == 0 && static_cast<uint64_t>(lanes.lanes) * o.size > kBlock) {
-            Report(Severity::Error, op, "param.dst_blk_stride", "dstBlkStride: undefined for a destination: got 0; allowed 1 and above");
+            Report(Severity::Error, op, "param.dst_blk_stride",
+                   "dstBlkStride: undefined for a destination: got 0; allowed 1 and above");
         }
-        if (dst.write && !o.write) CheckOverlap(op, dst, o, lanes, rules);
+        if (dst.write && !o.write && o.name != dst.name) CheckOverlap(op, dst, o, lanes, rules);
     }
 }
 
 // Prepares a call: false when there is nothing to compute. operands[0] is the destination.
-inline bool Begin(Site site, const char* cost, const Lanes& lanes, std::initializer_list<VecOperand> operands, Rules rules = {}) {
+inline bool Begin(Site site, const char* cost, const Lanes& lanes, std::initializer_list<VecOperand> operands,
+                  Rules rules = {}) {
     if (lanes.Nothing()) return false;
     const SocInfo& soc = Soc();
     if (!soc.checks && !soc.record) {
         bool inside = true;
         for (const VecOperand& o : operands) {
-            inside = inside && o.mem == Mem::UB && o.offset + SpanBytes(o, lanes) <= Core().local_bytes[int(Mem::UB)];
+            inside = inside && o.mem == Mem::UB &&
+                     o.offset + SpanBytes(o, lanes) <= Core().local_bytes[int(Mem::UB)];
         }
         if (inside) return true;
     }
@@ -234,8 +284,8 @@ inline bool Begin(Site site, const char* cost, const Lanes& lanes, std::initiali
 }
 
 // Same for calls whose source and destination advance by different element counts (Brcb, reductions).
-inline bool BeginReduced(Site site, const char* cost, const Lanes& dst_lanes, const VecOperand& dst, const Lanes& src_lanes,
-                         const VecOperand& src, Rules rules = {}) {
+inline bool BeginReduced(Site site, const char* cost, const Lanes& dst_lanes, const VecOperand& dst,
+                         const Lanes& src_lanes, const VecOperand& src, Rules rules = {}) {
     if (src_lanes.Nothing() || dst_lanes.Nothing()) return false;
     const SocInfo& soc = Soc();
     if (!soc.checks && !soc.record) {
@@ -267,7 +317,8 @@ inline bool BeginReduced(Site site, const char* cost, const Lanes& dst_lanes, co
 
 inline void CheckTruncated(Site site, int64_t given) {
     if (given) {
-        WarnAt(site, Severity::Error, "param.stride", "repeatParams: a stride does not fit its field: got %lld; allowed 0..255",
+        WarnAt(site, Severity::Error, "param.stride",
+               "repeatParams: a stride does not fit its field: got %lld; allowed 0..255",
                static_cast<long long>(given));
     }
 }

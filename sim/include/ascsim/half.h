@@ -1,6 +1,6 @@
-// IEEE binary16 as the AI Core sees it: 2 bytes, arithmetic in fp32 with one rounding (to nearest even) per operation.
-// The double rounding fp32 -> fp16 is exact for + - * / sqrt because 24 >= 2 * 11 + 2 (Figueroa, "When is double
-// rounding innocuous?", 1995).
+// IEEE binary16 as the AI Core sees it: 2 bytes, arithmetic in fp32 with one rounding (to nearest even) per
+// operation. The double rounding fp32 -> fp16 is exact for + - * / sqrt because 24 >= 2 * 11 + 2 (Figueroa,
+// "When is double rounding innocuous?", 1995).
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -74,8 +74,8 @@ inline uint16_t FloatToHalfBits(float value) {
 #endif
 }
 
-// Keeps the bits that a later rounding to fewer bits needs: truncation with a sticky last bit ("round to odd"), so
-// that double -> fp32 -> fp16 or bf16 rounds once.
+// Keeps the bits that a later rounding to fewer bits needs: truncation with a sticky last bit ("round to
+// odd"), so that double -> fp32 -> fp16 or bf16 rounds once.
 inline float DoubleToFloatOdd(double value) {
     const float nearest = static_cast<float>(value);
     if (static_cast<double>(nearest) == value || value != value) return nearest;
@@ -89,7 +89,7 @@ inline float DoubleToFloatOdd(double value) {
 
 // The name kernels use is global, as the compiler built-in it stands for.
 class half {
-public:
+ public:
     half() = default;
     template <typename T>
         requires std::is_arithmetic_v<T>
@@ -109,15 +109,18 @@ public:
     half& operator*=(half other) { return *this = half(float(*this) * float(other)); }
     half& operator/=(half other) { return *this = half(float(*this) / float(other)); }
 
-private:
+ private:
     template <typename T>
     static float Narrow(T value) {
-        if constexpr (std::is_same_v<T, float>) return value;
-        else return ascsim::DoubleToFloatOdd(static_cast<double>(value));
+        if constexpr (std::is_same_v<T, float>)
+            return value;
+        else
+            return ascsim::DoubleToFloatOdd(static_cast<double>(value));
     }
     uint16_t bits_;
 };
-static_assert(sizeof(half) == 2 && std::is_trivially_copyable_v<half> && std::is_trivially_default_constructible_v<half>);
+static_assert(sizeof(half) == 2 && std::is_trivially_copyable_v<half> &&
+              std::is_trivially_default_constructible_v<half>);
 
 inline half operator+(half a, half b) { return half(float(a) + float(b)); }
 inline half operator-(half a, half b) { return half(float(a) - float(b)); }
@@ -129,23 +132,63 @@ inline bool operator>(half a, half b) { return float(a) > float(b); }
 inline bool operator<=(half a, half b) { return float(a) <= float(b); }
 inline bool operator>=(half a, half b) { return float(a) >= float(b); }
 
-// Mixed operands follow the usual arithmetic conversions: half with float is float, half with an integer is half.
+// Mixed operands follow the usual arithmetic conversions: half with float is float, half with an integer is
+// half.
 namespace ascsim {
 template <typename T>
 using HalfWith = std::conditional_t<std::is_floating_point_v<T>, T, half>;
 template <typename T>
 concept Arithmetic = std::is_arithmetic_v<T>;
 }  // namespace ascsim
-template <ascsim::Arithmetic T> ascsim::HalfWith<T> operator+(half a, T b) { return ascsim::HalfWith<T>(a) + ascsim::HalfWith<T>(b); }
-template <ascsim::Arithmetic T> ascsim::HalfWith<T> operator-(half a, T b) { return ascsim::HalfWith<T>(a) - ascsim::HalfWith<T>(b); }
-template <ascsim::Arithmetic T> ascsim::HalfWith<T> operator*(half a, T b) { return ascsim::HalfWith<T>(a) * ascsim::HalfWith<T>(b); }
-template <ascsim::Arithmetic T> ascsim::HalfWith<T> operator/(half a, T b) { return ascsim::HalfWith<T>(a) / ascsim::HalfWith<T>(b); }
-template <ascsim::Arithmetic T> ascsim::HalfWith<T> operator+(T a, half b) { return ascsim::HalfWith<T>(a) + ascsim::HalfWith<T>(b); }
-template <ascsim::Arithmetic T> ascsim::HalfWith<T> operator-(T a, half b) { return ascsim::HalfWith<T>(a) - ascsim::HalfWith<T>(b); }
-template <ascsim::Arithmetic T> ascsim::HalfWith<T> operator*(T a, half b) { return ascsim::HalfWith<T>(a) * ascsim::HalfWith<T>(b); }
-template <ascsim::Arithmetic T> ascsim::HalfWith<T> operator/(T a, half b) { return ascsim::HalfWith<T>(a) / ascsim::HalfWith<T>(b); }
-template <ascsim::Arithmetic T> bool operator==(half a, T b) { return float(a) == b; }
-template <ascsim::Arithmetic T> bool operator<(half a, T b) { return float(a) < b; }
-template <ascsim::Arithmetic T> bool operator>(half a, T b) { return float(a) > b; }
-template <ascsim::Arithmetic T> bool operator<=(half a, T b) { return float(a) <= b; }
-template <ascsim::Arithmetic T> bool operator>=(half a, T b) { return float(a) >= b; }
+template <ascsim::Arithmetic T>
+ascsim::HalfWith<T> operator+(half a, T b) {
+    return ascsim::HalfWith<T>(a) + ascsim::HalfWith<T>(b);
+}
+template <ascsim::Arithmetic T>
+ascsim::HalfWith<T> operator-(half a, T b) {
+    return ascsim::HalfWith<T>(a) - ascsim::HalfWith<T>(b);
+}
+template <ascsim::Arithmetic T>
+ascsim::HalfWith<T> operator*(half a, T b) {
+    return ascsim::HalfWith<T>(a) * ascsim::HalfWith<T>(b);
+}
+template <ascsim::Arithmetic T>
+ascsim::HalfWith<T> operator/(half a, T b) {
+    return ascsim::HalfWith<T>(a) / ascsim::HalfWith<T>(b);
+}
+template <ascsim::Arithmetic T>
+ascsim::HalfWith<T> operator+(T a, half b) {
+    return ascsim::HalfWith<T>(a) + ascsim::HalfWith<T>(b);
+}
+template <ascsim::Arithmetic T>
+ascsim::HalfWith<T> operator-(T a, half b) {
+    return ascsim::HalfWith<T>(a) - ascsim::HalfWith<T>(b);
+}
+template <ascsim::Arithmetic T>
+ascsim::HalfWith<T> operator*(T a, half b) {
+    return ascsim::HalfWith<T>(a) * ascsim::HalfWith<T>(b);
+}
+template <ascsim::Arithmetic T>
+ascsim::HalfWith<T> operator/(T a, half b) {
+    return ascsim::HalfWith<T>(a) / ascsim::HalfWith<T>(b);
+}
+template <ascsim::Arithmetic T>
+bool operator==(half a, T b) {
+    return float(a) == b;
+}
+template <ascsim::Arithmetic T>
+bool operator<(half a, T b) {
+    return float(a) < b;
+}
+template <ascsim::Arithmetic T>
+bool operator>(half a, T b) {
+    return float(a) > b;
+}
+template <ascsim::Arithmetic T>
+bool operator<=(half a, T b) {
+    return float(a) <= b;
+}
+template <ascsim::Arithmetic T>
+bool operator>=(half a, T b) {
+    return float(a) >= b;
+}

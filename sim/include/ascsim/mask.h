@@ -1,4 +1,5 @@
-// Vector mask registers. Docs: "SIMD计算说明/掩码", "掩码操作/SetVectorMask", "SetMaskCount", "SetMaskNorm", "ResetMask".
+// Vector mask registers. Docs: "SIMD计算说明/掩码", "掩码操作/SetVectorMask", "SetMaskCount", "SetMaskNorm",
+// "ResetMask".
 #pragma once
 #include "ascsim/lane.h"
 #include "ascsim/params.h"
@@ -36,7 +37,8 @@ inline void WriteMask(Site site, bool counter, uint64_t low, uint64_t high) {
 // repeat is an 8-bit field of the instruction: larger values lose their upper bits.
 inline uint32_t CheckRepeat(Site site, int64_t repeat) {
     if (repeat >= 0 && repeat <= kMaxRepeat) return static_cast<uint32_t>(repeat);
-    WarnAt(site, Severity::Error, "param.repeat", "repeatTime: does not fit 8 bits: got %lld, the call runs %d; allowed 0..255",
+    WarnAt(site, Severity::Error, "param.repeat",
+           "repeatTime: does not fit 8 bits: got %lld, the call runs %d; allowed 0..255",
            static_cast<long long>(repeat), static_cast<int>(repeat & 0xff));
     return static_cast<uint32_t>(repeat & 0xff);
 }
@@ -45,7 +47,8 @@ inline Lanes FromRegister(Site site, uint32_t lanes, uint32_t repeat) {
     MaskState& m = Core().mask;
     if (m.lost_to) {
         WarnAt(site, Severity::Error, "param.mask_lost",
-               "mask: the mask set by SetVectorMask was replaced by %s (%s:%u) before this call with isSetMask=false",
+               "mask: the mask set by SetVectorMask was replaced by %s (%s:%u) before this call with "
+               "isSetMask=false",
                m.lost_to, m.lost_at.file, m.lost_at.line);
         m.lost_to = nullptr;
     }
@@ -62,7 +65,8 @@ Lanes LanesOf(Site site, uint32_t lanes, uint64_t mask, int64_t repeat_given) {
         return CountLanes(lanes, mask);
     }
     if (mask > lanes) {
-        WarnAt(site, Severity::Warning, "param.mask", "mask: above the lanes of a repeat, clamped: got %llu; allowed 0..%u",
+        WarnAt(site, Severity::Warning, "param.mask",
+               "mask: above the lanes of a repeat, clamped: got %llu; allowed 0..%u",
                static_cast<unsigned long long>(mask), lanes);
         mask = lanes;
     }
@@ -84,7 +88,8 @@ Lanes LanesOf(Site site, uint32_t lanes, const uint64_t* mask, int64_t repeat_gi
     const uint64_t high = lanes > 64 ? mask[1] : 0;
     const uint64_t unused = lanes > 64 ? 0 : lanes == 64 ? mask[1] : mask[1] | (mask[0] >> lanes);
     if (unused) {
-        WarnAt(site, Severity::Warning, "param.mask_bits", "mask: bits above lane %u are set and ignored: got 0x%llx", lanes,
+        WarnAt(site, Severity::Warning, "param.mask_bits",
+               "mask: bits above lane %u are set and ignored: got 0x%llx", lanes,
                static_cast<unsigned long long>(unused));
     }
     WriteMask(site, false, mask[0], high);
@@ -96,7 +101,8 @@ template <bool isSetMask = true>
 Lanes CountForm(Site site, uint32_t lanes, int64_t count) {
     if constexpr (!isSetMask) return FromRegister(site, lanes, 1);
     if (count < 0) {
-        WarnAt(site, Severity::Error, "param.count", "count: negative: got %lld; allowed 0 and above", static_cast<long long>(count));
+        WarnAt(site, Severity::Error, "param.count", "count: negative: got %lld; allowed 0 and above",
+               static_cast<long long>(count));
         count = 0;
     }
     WriteMask(site, false, ~uint64_t{0}, ~uint64_t{0});

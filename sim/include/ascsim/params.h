@@ -6,10 +6,23 @@
 
 namespace AscendC {
 
-enum class RoundMode : uint8_t { CAST_NONE = 0, CAST_RINT, CAST_FLOOR, CAST_CEIL, CAST_ROUND, CAST_TRUNC, CAST_ODD };
+enum class RoundMode : uint8_t {
+    CAST_NONE = 0,
+    CAST_RINT,
+    CAST_FLOOR,
+    CAST_CEIL,
+    CAST_ROUND,
+    CAST_TRUNC,
+    CAST_ODD
+};
 enum class CMPMODE : uint8_t { LT = 0, GT, EQ, LE, GE, NE };
 enum class SELMODE : uint8_t { VSEL_CMPMASK_SPR = 0, VSEL_TENSOR_SCALAR_MODE, VSEL_TENSOR_TENSOR_MODE };
-enum class ReduceOrder : uint8_t { ORDER_VALUE_INDEX = 0, ORDER_INDEX_VALUE, ORDER_ONLY_VALUE, ORDER_ONLY_INDEX };
+enum class ReduceOrder : uint8_t {
+    ORDER_VALUE_INDEX = 0,
+    ORDER_INDEX_VALUE,
+    ORDER_ONLY_VALUE,
+    ORDER_ONLY_INDEX
+};
 enum class ReduceType { SUM, MAX, MIN };
 enum class MaskMode : uint8_t { NORMAL = 0, COUNTER };
 
@@ -19,8 +32,8 @@ constexpr uint8_t DEFAULT_BLK_NUM = 8;
 constexpr uint8_t DEFAULT_BLK_STRIDE = 1;
 constexpr uint8_t DEFAULT_REPEAT_STRIDE = 8;
 
-// Integer argument of the width the hardware has; remembers a value that did not fit, so that the call that uses the
-// struct can report the truncation.
+// Integer argument of the width the hardware has; remembers a value that did not fit, so that the call that
+// uses the struct can report the truncation.
 template <typename Field>
 struct Narrowed {
     Field value;
@@ -33,8 +46,12 @@ struct BinaryRepeatParams {
     BinaryRepeatParams() {}
     BinaryRepeatParams(Narrowed<uint8_t> dstBlk, Narrowed<uint8_t> src0Blk, Narrowed<uint8_t> src1Blk,
                        Narrowed<uint8_t> dstRep, Narrowed<uint8_t> src0Rep, Narrowed<uint8_t> src1Rep)
-        : dstBlkStride(dstBlk.value), src0BlkStride(src0Blk.value), src1BlkStride(src1Blk.value),
-          dstRepStride(dstRep.value), src0RepStride(src0Rep.value), src1RepStride(src1Rep.value) {
+        : dstBlkStride(dstBlk.value),
+          src0BlkStride(src0Blk.value),
+          src1BlkStride(src1Blk.value),
+          dstRepStride(dstRep.value),
+          src0RepStride(src0Rep.value),
+          src1RepStride(src1Rep.value) {
         for (const auto& field : {dstBlk, src0Blk, src1Blk, dstRep, src0Rep, src1Rep}) {
             if (field.Lost()) truncated = field.given;
         }
@@ -55,8 +72,11 @@ struct UnaryRepeatParams {
     UnaryRepeatParams() {}
     UnaryRepeatParams(Narrowed<uint16_t> dstBlk, Narrowed<uint16_t> srcBlk, Narrowed<uint8_t> dstRep,
                       Narrowed<uint8_t> srcRep, bool halfBlockIn = false)
-        : dstBlkStride(dstBlk.value), srcBlkStride(srcBlk.value), dstRepStride(dstRep.value),
-          srcRepStride(srcRep.value), halfBlock(halfBlockIn) {
+        : dstBlkStride(dstBlk.value),
+          srcBlkStride(srcBlk.value),
+          dstRepStride(dstRep.value),
+          srcRepStride(srcRep.value),
+          halfBlock(halfBlockIn) {
         if (dstBlk.Lost()) truncated = dstBlk.given;
         if (srcBlk.Lost()) truncated = srcBlk.given;
         if (dstRep.Lost()) truncated = dstRep.given;
@@ -111,7 +131,10 @@ constexpr GatherMaskMode defaultGatherMaskMode = GatherMaskMode::VERSION_V2;
 struct GatherMaskParams {
     GatherMaskParams() {}
     GatherMaskParams(uint8_t src0Block, uint16_t repeat, uint16_t src0Repeat, uint8_t src1Repeat)
-        : src0BlockStride(src0Block), repeatTimes(repeat), src0RepeatStride(src0Repeat), src1RepeatStride(src1Repeat) {}
+        : src0BlockStride(src0Block),
+          repeatTimes(repeat),
+          src0RepeatStride(src0Repeat),
+          src1RepeatStride(src1Repeat) {}
     uint8_t src0BlockStride = DEFAULT_BLK_STRIDE;
     uint16_t repeatTimes = 0;
     uint16_t src0RepeatStride = DEFAULT_REPEAT_STRIDE;
@@ -122,7 +145,11 @@ constexpr int32_t NCHW_CONV_ADDR_LIST_SIZE = 16;
 struct TransDataTo5HDParams {
     TransDataTo5HDParams() {}
     TransDataTo5HDParams(bool dstHigh, bool srcHigh, uint8_t repeat, uint16_t dstRep, uint16_t srcRep)
-        : dstHighHalf(dstHigh), srcHighHalf(srcHigh), repeatTimes(repeat), dstRepStride(dstRep), srcRepStride(srcRep) {}
+        : dstHighHalf(dstHigh),
+          srcHighHalf(srcHigh),
+          repeatTimes(repeat),
+          dstRepStride(dstRep),
+          srcRepStride(srcRep) {}
     bool dstHighHalf = false;
     bool srcHighHalf = false;
     uint8_t repeatTimes = 1;

@@ -1,5 +1,6 @@
 // Reductions inside one repeat: per block, per repeat, per pair.
-// Docs: "归约计算/ReduceDataBlock" (BlockReduce*), "ReduceRepeat" (WholeReduce*), "ReducePairElem" (PairReduceSum).
+// Docs: "归约计算/ReduceDataBlock" (BlockReduce*), "ReduceRepeat" (WholeReduce*), "ReducePairElem"
+// (PairReduceSum).
 #pragma once
 #include "ascsim/elementwise.h"
 #include "ascsim/tree.h"
@@ -33,15 +34,20 @@ void LoadRepeat(float* out, const Lane<sizeof(T)>& src, const Lanes& lanes, uint
 // Lanes of a destination that takes one element per `group` source lanes.
 inline Lanes GroupLanes(const Lanes& lanes, uint32_t group) {
     const uint32_t n = lanes.lanes / group;
-    if (lanes.prefix) return Lanes{lanes.repeats, n, true, (lanes.active + group - 1) / group, (lanes.last + group - 1) / group, {0, 0}};
+    if (lanes.prefix)
+        return Lanes{
+            lanes.repeats, n, true, (lanes.active + group - 1) / group, (lanes.last + group - 1) / group,
+            {0, 0}};
     uint64_t bits = 0;
-    for (uint32_t lane = 0; lane < lanes.lanes; ++lane) bits |= static_cast<uint64_t>(lanes.On(0, lane)) << (lane / group);
+    for (uint32_t lane = 0; lane < lanes.lanes; ++lane)
+        bits |= static_cast<uint64_t>(lanes.On(0, lane)) << (lane / group);
     return BitLanes(n, bits, 0, lanes.repeats);
 }
 
 template <ReduceType type>
 struct Extreme {
-    float value = type == ReduceType::MAX ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity();
+    float value = type == ReduceType::MAX ? -std::numeric_limits<float>::infinity()
+                                          : std::numeric_limits<float>::infinity();
     uint64_t index = 0;
     bool any = false;
     // The first of equal values stays.
@@ -54,16 +60,20 @@ struct Extreme {
     }
 };
 
-// dst: one element per block, repeats dst_rep * 8 elements apart. A block without active lanes keeps its dst element.
+// dst: one element per block, repeats dst_rep * 8 elements apart. A block without active lanes keeps its dst
+// element.
 template <Text api, ReduceType type, typename T>
-void RunBlockReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<T>& src, uint64_t dst_rep,
-                    uint64_t src_blk, uint64_t src_rep) {
+void RunBlockReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T>& dst,
+                    const AscendC::LocalTensor<T>& src, uint64_t dst_rep, uint64_t src_blk,
+                    uint64_t src_rep) {
     constexpr uint32_t per_block = kBlock / sizeof(T);
     VecOperand d = Dst(dst);
     d.stride = {kBlock, dst_rep * kBlocksPerRepeat * sizeof(T)};
     const VecOperand s = Src(src, "src", src_blk, src_rep);
     const Lanes blocks = GroupLanes(lanes, per_block);
-    if (!BeginReduced(site, CostKey<api, T>::value.data(), blocks, d, lanes, s, Rules{.dst_align = 8 * sizeof(T)})) return;
+    if (!BeginReduced(site, CostKey<api, T>::value.data(), blocks, d, lanes, s,
+                      Rules{.dst_align = 8 * sizeof(T)}))
+        return;
     const HalfLimit limit(Soc().fp16_saturate);
     const auto in = s.Host<T>();
     uint8_t* const out = Local(d.mem, d.offset);
@@ -98,7 +108,8 @@ void RunBlockReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T>
 template <typename T>
 float RepeatSum(const Lane<sizeof(T)>& in, const Lanes& lanes, uint32_t r, HalfLimit limit) {
     if constexpr (std::is_same_v<T, float>) {
-        if (lanes.prefix && lanes.Active(r) == lanes.lanes) return PairTree8(BlockSums8(in.At(r, 0), in.stride.block));
+        if (lanes.prefix && lanes.Active(r) == lanes.lanes)
+            return PairTree8(BlockSums8(in.At(r, 0), in.stride.block));
     }
     float v[128];
     LoadRepeat<T>(v, in, lanes, r, 0.0f);
@@ -119,20 +130,27 @@ Extreme<type> RepeatExtreme(const Lane<sizeof(T)>& in, const Lanes& lanes, uint3
 // An index is stored in the bits of the element type.
 template <typename T>
 T IndexBits(uint64_t index) {
-    if constexpr (std::is_same_v<T, half>) return half::FromBits(static_cast<uint16_t>(index));
-    else return std::bit_cast<float>(static_cast<uint32_t>(index));
+    if constexpr (std::is_same_v<T, half>)
+        return half::FromBits(static_cast<uint16_t>(index));
+    else
+        return std::bit_cast<float>(static_cast<uint32_t>(index));
 }
 template <typename T>
-T ValueBits(float v) { return static_cast<T>(v); }
+T ValueBits(float v) {
+    return static_cast<T>(v);
+}
 
 // dst: one sum per repeat, or a (value, index) pair; dst_rep counts in that unit.
 template <Text api, ReduceType type, typename T>
-void RunRepeatReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<T>& src, uint64_t dst_rep,
-                     uint64_t src_blk, uint64_t src_rep, ReduceOrder order) {
-    const bool pair = type != ReduceType::SUM && (order == ReduceOrder::ORDER_VALUE_INDEX || order == ReduceOrder::ORDER_INDEX_VALUE);
+void RunRepeatReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T>& dst,
+                     const AscendC::LocalTensor<T>& src, uint64_t dst_rep, uint64_t src_blk, uint64_t src_rep,
+                     ReduceOrder order) {
+    const bool pair = type != ReduceType::SUM &&
+                      (order == ReduceOrder::ORDER_VALUE_INDEX || order == ReduceOrder::ORDER_INDEX_VALUE);
     const bool only_index = type != ReduceType::SUM && order == ReduceOrder::ORDER_ONLY_INDEX;
     if (type != ReduceType::SUM && !pair && Soc().is_310p) {
-        Fail(CallSite(site.api, site.loc, Pipe::V), "param.order", "order: not available: got %s; allowed ORDER_VALUE_INDEX, ORDER_INDEX_VALUE on %s (%s has it)",
+        Fail(CallSite(site.api, site.loc, Pipe::V), "param.order",
+             "order: not available: got %s; allowed ORDER_VALUE_INDEX, ORDER_INDEX_VALUE on %s (%s has it)",
              only_index ? "ORDER_ONLY_INDEX" : "ORDER_ONLY_VALUE", support::kSoc, support::kOtherSoc);
     }
     const uint32_t unit = pair ? 2 * sizeof(T) : only_index ? 4 : sizeof(T);
@@ -140,7 +158,9 @@ void RunRepeatReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T
     d.size = unit;
     d.stride = {kBlock, dst_rep * unit};
     const VecOperand s = Src(src, "src", src_blk, src_rep);
-    if (!BeginReduced(site, CostKey<api, T>::value.data(), PrefixLanes(1, 1, lanes.repeats), d, lanes, s, Rules{.dst_align = unit})) return;
+    if (!BeginReduced(site, CostKey<api, T>::value.data(), PrefixLanes(1, 1, lanes.repeats), d, lanes, s,
+                      Rules{.dst_align = unit}))
+        return;
     const HalfLimit limit(Soc().fp16_saturate);
     const auto in = s.Host<T>();
     uint8_t* const out = Local(d.mem, d.offset);
@@ -153,9 +173,13 @@ void RunRepeatReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T
             const Extreme<type> best = RepeatExtreme<type, T>(in, lanes, r);
             all.Take(best.value, static_cast<uint64_t>(r) * lanes.lanes + best.index);
             const T value = ValueBits<T>(best.value), index = IndexBits<T>(best.index);
-            if (order == ReduceOrder::ORDER_ONLY_VALUE) *o = value;
-            else if (order == ReduceOrder::ORDER_ONLY_INDEX) std::memcpy(static_cast<void*>(o), &best.index, 4);
-            else o[order == ReduceOrder::ORDER_INDEX_VALUE] = value, o[order == ReduceOrder::ORDER_VALUE_INDEX] = index;
+            if (order == ReduceOrder::ORDER_ONLY_VALUE)
+                *o = value;
+            else if (order == ReduceOrder::ORDER_ONLY_INDEX)
+                std::memcpy(static_cast<void*>(o), &best.index, 4);
+            else
+                o[order == ReduceOrder::ORDER_INDEX_VALUE] = value,
+                           o[order == ReduceOrder::ORDER_VALUE_INDEX] = index;
         }
     }
     if constexpr (type != ReduceType::SUM) {
@@ -165,10 +189,11 @@ void RunRepeatReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T
     }
 }
 
-// dst: one element per adjacent pair, repeats dst_rep * 128 bytes apart; a pair without active lanes keeps its dst.
+// dst: one element per adjacent pair, repeats dst_rep * 128 bytes apart; a pair without active lanes keeps
+// its dst.
 template <Text api, typename T>
-void RunPairReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<T>& src, uint64_t dst_rep,
-                   uint64_t src_blk, uint64_t src_rep) {
+void RunPairReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T>& dst,
+                   const AscendC::LocalTensor<T>& src, uint64_t dst_rep, uint64_t src_blk, uint64_t src_rep) {
     VecOperand d = Dst(dst);
     d.stride = {kBlock, dst_rep * (kRepeatBytes / 2)};
     const VecOperand s = Src(src, "src", src_blk, src_rep);
@@ -191,26 +216,31 @@ void RunPairReduce(Site site, const Lanes& lanes, const AscendC::LocalTensor<T>&
 namespace AscendC {
 
 // Mask is a lane count or a bit array; the two spellings share one body.
-#define ASCSIM_REDUCE(Name, RUN, TAIL, TAIL_USE)                                                                      \
-    template <typename T, bool isSetMask = true>                                                                      \
-    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, ASCSIM_ORDER(const int32_t mask), const int32_t dstRepStride, \
-              const int32_t srcBlkStride, const int32_t srcRepStride TAIL, Loc loc = Loc::Here()) {                   \
-        ascsim::support::Name<T>();                                                                                   \
-        const ascsim::Site site{#Name, loc};                                                                          \
-        const auto lanes = ascsim::LanesOf<isSetMask>(site, ascsim::LanesPerRepeat(sizeof(T)), static_cast<uint64_t>(mask), repeatTime); \
-        RUN(site, lanes, dst, src, dstRepStride, srcBlkStride, srcRepStride TAIL_USE);                                \
-    }                                                                                                                 \
-    template <typename T, bool isSetMask = true>                                                                      \
-    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, ASCSIM_ORDER(const uint64_t mask[]), const int32_t dstRepStride, \
-              const int32_t srcBlkStride, const int32_t srcRepStride TAIL, Loc loc = Loc::Here()) {                   \
-        ascsim::support::Name<T>();                                                                                   \
-        const ascsim::Site site{#Name, loc};                                                                          \
-        const auto lanes = ascsim::LanesOf<isSetMask>(site, ascsim::LanesPerRepeat(sizeof(T)), mask, repeatTime);     \
-        RUN(site, lanes, dst, src, dstRepStride, srcBlkStride, srcRepStride TAIL_USE);                                \
+#define ASCSIM_REDUCE(Name, RUN, TAIL, TAIL_USE)                                                         \
+    template <typename T, bool isSetMask = true>                                                         \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, ASCSIM_ORDER(const int32_t mask),    \
+              const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride TAIL,   \
+              Loc loc = Loc::Here()) {                                                                   \
+        ascsim::support::Name<T>();                                                                      \
+        const ascsim::Site site{#Name, loc};                                                             \
+        const auto lanes = ascsim::LanesOf<isSetMask>(site, ascsim::LanesPerRepeat(sizeof(T)),           \
+                                                      static_cast<uint64_t>(mask), repeatTime);          \
+        RUN(site, lanes, dst, src, dstRepStride, srcBlkStride, srcRepStride TAIL_USE);                   \
+    }                                                                                                    \
+    template <typename T, bool isSetMask = true>                                                         \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, ASCSIM_ORDER(const uint64_t mask[]), \
+              const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride TAIL,   \
+              Loc loc = Loc::Here()) {                                                                   \
+        ascsim::support::Name<T>();                                                                      \
+        const ascsim::Site site{#Name, loc};                                                             \
+        const auto lanes =                                                                               \
+            ascsim::LanesOf<isSetMask>(site, ascsim::LanesPerRepeat(sizeof(T)), mask, repeatTime);       \
+        RUN(site, lanes, dst, src, dstRepStride, srcBlkStride, srcRepStride TAIL_USE);                   \
     }
 #define ASCSIM_NONE
 #define ASCSIM_ORDER(MASK) const int32_t repeatTime, MASK
-#define ASCSIM_BLOCK(Name, type) ASCSIM_REDUCE(Name, (ascsim::RunBlockReduce<#Name, ReduceType::type, T>), ASCSIM_NONE, ASCSIM_NONE)
+#define ASCSIM_BLOCK(Name, type) \
+    ASCSIM_REDUCE(Name, (ascsim::RunBlockReduce<#Name, ReduceType::type, T>), ASCSIM_NONE, ASCSIM_NONE)
 ASCSIM_BLOCK(BlockReduceSum, SUM)
 ASCSIM_BLOCK(BlockReduceMax, MAX)
 ASCSIM_BLOCK(BlockReduceMin, MIN)
@@ -220,9 +250,12 @@ ASCSIM_REDUCE(PairReduceSum, (ascsim::RunPairReduce<"PairReduceSum", T>), ASCSIM
 #define ASCSIM_VALUE_ORDER , ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX
 #define ASCSIM_PLAIN , ReduceOrder::ORDER_VALUE_INDEX
 #define ASCSIM_CHOSEN , order
-ASCSIM_REDUCE(WholeReduceSum, (ascsim::RunRepeatReduce<"WholeReduceSum", ReduceType::SUM, T>), ASCSIM_NONE, ASCSIM_PLAIN)
-ASCSIM_REDUCE(WholeReduceMax, (ascsim::RunRepeatReduce<"WholeReduceMax", ReduceType::MAX, T>), ASCSIM_VALUE_ORDER, ASCSIM_CHOSEN)
-ASCSIM_REDUCE(WholeReduceMin, (ascsim::RunRepeatReduce<"WholeReduceMin", ReduceType::MIN, T>), ASCSIM_VALUE_ORDER, ASCSIM_CHOSEN)
+ASCSIM_REDUCE(WholeReduceSum, (ascsim::RunRepeatReduce<"WholeReduceSum", ReduceType::SUM, T>), ASCSIM_NONE,
+              ASCSIM_PLAIN)
+ASCSIM_REDUCE(WholeReduceMax, (ascsim::RunRepeatReduce<"WholeReduceMax", ReduceType::MAX, T>),
+              ASCSIM_VALUE_ORDER, ASCSIM_CHOSEN)
+ASCSIM_REDUCE(WholeReduceMin, (ascsim::RunRepeatReduce<"WholeReduceMin", ReduceType::MIN, T>),
+              ASCSIM_VALUE_ORDER, ASCSIM_CHOSEN)
 #undef ASCSIM_CHOSEN
 #undef ASCSIM_PLAIN
 #undef ASCSIM_VALUE_ORDER
@@ -232,35 +265,53 @@ ASCSIM_REDUCE(WholeReduceMin, (ascsim::RunRepeatReduce<"WholeReduceMin", ReduceT
 #undef ASCSIM_REDUCE
 
 template <typename T, bool isSetMask = true>
-void RepeatReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t repeat, const int32_t elemsInOneRepeat,
-                     const int32_t, const int32_t srcBlkStride, const int32_t dstRepStride, const int32_t srcRepStride, Loc loc = Loc::Here()) {
+void RepeatReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const int32_t repeat,
+                     const int32_t elemsInOneRepeat, const int32_t, const int32_t srcBlkStride,
+                     const int32_t dstRepStride, const int32_t srcRepStride, Loc loc = Loc::Here()) {
     ascsim::support::RepeatReduceSum<T>();
     const ascsim::Site site{"RepeatReduceSum", loc};
-    const auto lanes = ascsim::LanesOf<isSetMask>(site, ascsim::LanesPerRepeat(sizeof(T)), static_cast<uint64_t>(elemsInOneRepeat), repeat);
-    ascsim::RunRepeatReduce<"RepeatReduceSum", ReduceType::SUM, T>(site, lanes, dst, src, dstRepStride, srcBlkStride, srcRepStride,
-                                                                   ReduceOrder::ORDER_VALUE_INDEX);
+    const auto lanes = ascsim::LanesOf<isSetMask>(site, ascsim::LanesPerRepeat(sizeof(T)),
+                                                  static_cast<uint64_t>(elemsInOneRepeat), repeat);
+    ascsim::RunRepeatReduce<"RepeatReduceSum", ReduceType::SUM, T>(
+        site, lanes, dst, src, dstRepStride, srcBlkStride, srcRepStride, ReduceOrder::ORDER_VALUE_INDEX);
 }
 
 // Names of the newer API pages.
 template <ReduceType type, typename T, typename U = T, bool isSetMask = true, typename Mask>
-void ReduceDataBlock(const LocalTensor<T>& dst, const LocalTensor<U>& src, const Mask mask, const int32_t repeatTime,
-                     const int32_t dstRepStride, const int32_t srcBlkStride, const int32_t srcRepStride, Loc loc = Loc::Here()) {
+void ReduceDataBlock(const LocalTensor<T>& dst, const LocalTensor<U>& src, const Mask mask,
+                     const int32_t repeatTime, const int32_t dstRepStride, const int32_t srcBlkStride,
+                     const int32_t srcRepStride, Loc loc = Loc::Here()) {
     ascsim::support::ReduceDataBlock<T>();
-    if constexpr (type == ReduceType::SUM) BlockReduceSum<T, isSetMask>(dst, src, repeatTime, mask, dstRepStride, srcBlkStride, srcRepStride, loc);
-    else if constexpr (type == ReduceType::MAX) BlockReduceMax<T, isSetMask>(dst, src, repeatTime, mask, dstRepStride, srcBlkStride, srcRepStride, loc);
-    else BlockReduceMin<T, isSetMask>(dst, src, repeatTime, mask, dstRepStride, srcBlkStride, srcRepStride, loc);
+    if constexpr (type == ReduceType::SUM)
+        BlockReduceSum<T, isSetMask>(dst, src, repeatTime, mask, dstRepStride, srcBlkStride, srcRepStride,
+                                     loc);
+    else if constexpr (type == ReduceType::MAX)
+        BlockReduceMax<T, isSetMask>(dst, src, repeatTime, mask, dstRepStride, srcBlkStride, srcRepStride,
+                                     loc);
+    else
+        BlockReduceMin<T, isSetMask>(dst, src, repeatTime, mask, dstRepStride, srcBlkStride, srcRepStride,
+                                     loc);
 }
 template <ReduceType type, typename T, typename U = T, bool isSetMask = true, typename Mask>
-void ReduceRepeat(const LocalTensor<T>& dst, const LocalTensor<U>& src, const Mask mask, const int32_t repeatTime, const int32_t dstRepStride,
-                  const int32_t srcBlkStride, const int32_t srcRepStride, ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX, Loc loc = Loc::Here()) {
+void ReduceRepeat(const LocalTensor<T>& dst, const LocalTensor<U>& src, const Mask mask,
+                  const int32_t repeatTime, const int32_t dstRepStride, const int32_t srcBlkStride,
+                  const int32_t srcRepStride, ReduceOrder order = ReduceOrder::ORDER_VALUE_INDEX,
+                  Loc loc = Loc::Here()) {
     ascsim::support::ReduceRepeat<T>();
-    if constexpr (type == ReduceType::SUM) WholeReduceSum<T, isSetMask>(dst, src, mask, repeatTime, dstRepStride, srcBlkStride, srcRepStride, loc);
-    else if constexpr (type == ReduceType::MAX) WholeReduceMax<T, isSetMask>(dst, src, mask, repeatTime, dstRepStride, srcBlkStride, srcRepStride, order, loc);
-    else WholeReduceMin<T, isSetMask>(dst, src, mask, repeatTime, dstRepStride, srcBlkStride, srcRepStride, order, loc);
+    if constexpr (type == ReduceType::SUM)
+        WholeReduceSum<T, isSetMask>(dst, src, mask, repeatTime, dstRepStride, srcBlkStride, srcRepStride,
+                                     loc);
+    else if constexpr (type == ReduceType::MAX)
+        WholeReduceMax<T, isSetMask>(dst, src, mask, repeatTime, dstRepStride, srcBlkStride, srcRepStride,
+                                     order, loc);
+    else
+        WholeReduceMin<T, isSetMask>(dst, src, mask, repeatTime, dstRepStride, srcBlkStride, srcRepStride,
+                                     order, loc);
 }
 template <ReduceType type, typename T, typename U = T, bool isSetMask = true, typename Mask>
-void ReducePairElem(const LocalTensor<T>& dst, const LocalTensor<U>& src, const Mask mask, const int32_t repeatTime, const int32_t dstRepStride,
-                    const int32_t srcBlkStride, const int32_t srcRepStride, Loc loc = Loc::Here()) {
+void ReducePairElem(const LocalTensor<T>& dst, const LocalTensor<U>& src, const Mask mask,
+                    const int32_t repeatTime, const int32_t dstRepStride, const int32_t srcBlkStride,
+                    const int32_t srcRepStride, Loc loc = Loc::Here()) {
     ascsim::support::ReducePairElem<T>();
     static_assert(type == ReduceType::SUM, "ReducePairElem: reduceType: only SUM is available");
     PairReduceSum<T, isSetMask>(dst, src, repeatTime, mask, dstRepStride, srcBlkStride, srcRepStride, loc);

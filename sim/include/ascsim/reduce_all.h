@@ -24,8 +24,9 @@ inline uint64_t WorkForExtreme(uint64_t repeats, uint32_t size, bool index) {
 
 // Accesses and checks that all of them share; false when there is nothing to compute.
 template <typename T>
-bool BeginAll(Site site, const char* cost, const Lanes& lanes, const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<T>& src,
-              const AscendC::LocalTensor<T>& work, uint64_t src_rep, uint32_t dst_elements, uint64_t work_elements) {
+bool BeginAll(Site site, const char* cost, const Lanes& lanes, const AscendC::LocalTensor<T>& dst,
+              const AscendC::LocalTensor<T>& src, const AscendC::LocalTensor<T>& work, uint64_t src_rep,
+              uint32_t dst_elements, uint64_t work_elements) {
     if (lanes.Nothing()) return false;
     Op op = VectorOp(site, cost, lanes.repeats);
     const VecOperand s = Src(src, "src", 1, src_rep);
@@ -34,7 +35,8 @@ bool BeginAll(Site site, const char* cost, const Lanes& lanes, const AscendC::Lo
     if (work_elements) {
         const uint64_t have = (work.limit() > work.offset() ? work.limit() - work.offset() : 0) / sizeof(T);
         if (have < work_elements) {
-            Report(Severity::Error, op, "param.tmp_size", "sharedTmpBuffer: too small: got %llu elements; allowed %llu and above",
+            Report(Severity::Error, op, "param.tmp_size",
+                   "sharedTmpBuffer: too small: got %llu elements; allowed %llu and above",
                    static_cast<unsigned long long>(have), static_cast<unsigned long long>(work_elements));
             work_elements = have;
         }
@@ -62,12 +64,14 @@ float TreePasses(float* v, uint64_t n, HalfLimit limit) {
 
 // Sums of the repeats are summed by tree as well ("way 2"); the work tensor holds them.
 template <typename T>
-float SumByTree(const AscendC::LocalTensor<T>& src, const AscendC::LocalTensor<T>& work, const Lanes& lanes, uint64_t src_rep, HalfLimit limit) {
+float SumByTree(const AscendC::LocalTensor<T>& src, const AscendC::LocalTensor<T>& work, const Lanes& lanes,
+                uint64_t src_rep, HalfLimit limit) {
     const Lane<sizeof(T)> in{reinterpret_cast<uint8_t*>(src.Ptr()), {kBlock, src_rep * kBlock}};
     std::vector<float> sums(lanes.repeats);
     for (uint32_t r = 0; r < lanes.repeats; ++r) sums[r] = RepeatSum<T>(in, lanes, r, limit);
     const uint64_t room = work.limit() > work.offset() ? (work.limit() - work.offset()) / sizeof(T) : 0;
-    for (uint32_t r = 0; r < lanes.repeats && r < room && lanes.repeats > 1; ++r) work.Ptr()[r] = static_cast<T>(sums[r]);
+    for (uint32_t r = 0; r < lanes.repeats && r < room && lanes.repeats > 1; ++r)
+        work.Ptr()[r] = static_cast<T>(sums[r]);
     return TreePasses<T>(sums.data(), lanes.repeats, limit);
 }
 
@@ -80,16 +84,17 @@ Lanes WideLanes(Site site, uint32_t lanes, Mask mask, int64_t repeat) {
 }
 
 template <typename T>
-void SumMasked(Site site, const Lanes& lanes, const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<T>& src,
-               const AscendC::LocalTensor<T>& work, uint64_t src_rep) {
+void SumMasked(Site site, const Lanes& lanes, const AscendC::LocalTensor<T>& dst,
+               const AscendC::LocalTensor<T>& src, const AscendC::LocalTensor<T>& work, uint64_t src_rep) {
     const uint64_t need = lanes.repeats > 1 ? WorkForSum(lanes.repeats, sizeof(T)) : 0;
-    if (!BeginAll(site, CostKey<"ReduceSum", T>::value.data(), lanes, dst, src, work, src_rep, 1, need)) return;
+    if (!BeginAll(site, CostKey<"ReduceSum", T>::value.data(), lanes, dst, src, work, src_rep, 1, need))
+        return;
     *dst.Ptr() = static_cast<T>(SumByTree(src, work, lanes, src_rep, HalfLimit(Soc().fp16_saturate)));
 }
 
 template <bool isSetMask, typename T>
-void SumCounted(Site site, int32_t count, const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<T>& src,
-                const AscendC::LocalTensor<T>& work) {
+void SumCounted(Site site, int32_t count, const AscendC::LocalTensor<T>& dst,
+                const AscendC::LocalTensor<T>& src, const AscendC::LocalTensor<T>& work) {
     constexpr uint32_t per_repeat = kRepeatBytes / sizeof(T);
     const HalfLimit limit(Soc().fp16_saturate);
     const char* cost = CostKey<"ReduceSum", T>::value.data();
@@ -102,7 +107,8 @@ void SumCounted(Site site, int32_t count, const AscendC::LocalTensor<T>& dst, co
     const uint32_t tail = static_cast<uint32_t>(count) % per_repeat;
     float sum = whole ? SumByTree(src, work, PrefixLanes(per_repeat, per_repeat, whole), 8, limit) : 0.0f;
     if (tail) {
-        const Lane<sizeof(T)> rest{reinterpret_cast<uint8_t*>(src.Ptr() + static_cast<uint64_t>(whole) * per_repeat), {}};
+        const Lane<sizeof(T)> rest{
+            reinterpret_cast<uint8_t*>(src.Ptr() + static_cast<uint64_t>(whole) * per_repeat), {}};
         const float last = RepeatSum<T>(rest, PrefixLanes(per_repeat, tail, 1), 0, limit);
         sum = whole ? Node<T>(sum, last, limit) : last;
     }
@@ -121,10 +127,13 @@ void SumCounted(Site site, int32_t count, const AscendC::LocalTensor<T>& dst, co
 
 // `whole_repeats` sizes the work tensor; the index counts elements of src at its repeat stride.
 template <Text api, ReduceType type, typename T>
-void RunExtreme(Site site, const Lanes& lanes, uint64_t whole_repeats, const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<T>& src,
-                const AscendC::LocalTensor<T>& work, uint64_t src_rep, bool index) {
-    const uint64_t need = index && lanes.repeats <= 1 ? 0 : WorkForExtreme(whole_repeats ? whole_repeats : 1, sizeof(T), index);
-    if (!BeginAll(site, CostKey<api, T>::value.data(), lanes, dst, src, work, src_rep, index ? 2 : 1, need)) return;
+void RunExtreme(Site site, const Lanes& lanes, uint64_t whole_repeats, const AscendC::LocalTensor<T>& dst,
+                const AscendC::LocalTensor<T>& src, const AscendC::LocalTensor<T>& work, uint64_t src_rep,
+                bool index) {
+    const uint64_t need =
+        index && lanes.repeats <= 1 ? 0 : WorkForExtreme(whole_repeats ? whole_repeats : 1, sizeof(T), index);
+    if (!BeginAll(site, CostKey<api, T>::value.data(), lanes, dst, src, work, src_rep, index ? 2 : 1, need))
+        return;
     const Lane<sizeof(T)> in{reinterpret_cast<uint8_t*>(src.Ptr()), {kBlock, src_rep * kBlock}};
     Extreme<type> best;
     std::vector<T> passes;
@@ -146,52 +155,62 @@ void RunExtreme(Site site, const Lanes& lanes, uint64_t whole_repeats, const Asc
 namespace AscendC {
 
 template <typename T>
-void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer, const int32_t mask,
-               const int32_t repeatTime, const int32_t srcRepStride, Loc loc = Loc::Here()) {
+void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer,
+               const int32_t mask, const int32_t repeatTime, const int32_t srcRepStride,
+               Loc loc = Loc::Here()) {
     ascsim::support::ReduceSum<T>();
     const ascsim::Site site{"ReduceSum", loc};
-    ascsim::SumMasked(site, ascsim::WideLanes(site, ascsim::LanesPerRepeat(sizeof(T)), static_cast<uint64_t>(mask), repeatTime), dst, src,
-                      sharedTmpBuffer, srcRepStride);
+    ascsim::SumMasked(
+        site,
+        ascsim::WideLanes(site, ascsim::LanesPerRepeat(sizeof(T)), static_cast<uint64_t>(mask), repeatTime),
+        dst, src, sharedTmpBuffer, srcRepStride);
 }
 template <typename T>
-void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer, const uint64_t mask[],
-               const int32_t repeatTime, const int32_t srcRepStride, Loc loc = Loc::Here()) {
+void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer,
+               const uint64_t mask[], const int32_t repeatTime, const int32_t srcRepStride,
+               Loc loc = Loc::Here()) {
     ascsim::support::ReduceSum<T>();
     const ascsim::Site site{"ReduceSum", loc};
-    ascsim::SumMasked(site, ascsim::WideLanes(site, ascsim::LanesPerRepeat(sizeof(T)), mask, repeatTime), dst, src, sharedTmpBuffer, srcRepStride);
+    ascsim::SumMasked(site, ascsim::WideLanes(site, ascsim::LanesPerRepeat(sizeof(T)), mask, repeatTime), dst,
+                      src, sharedTmpBuffer, srcRepStride);
 }
 template <typename T, bool isSetMask = true>
-void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer, const int32_t count,
-               Loc loc = Loc::Here()) {
+void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer,
+               const int32_t count, Loc loc = Loc::Here()) {
     ascsim::support::ReduceSum<T>();
     ascsim::SumCounted<isSetMask>(ascsim::Site{"ReduceSum", loc}, count, dst, src, sharedTmpBuffer);
 }
 
-#define ASCSIM_EXTREME(Name, type)                                                                                    \
-    template <typename T>                                                                                             \
-    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer, const int32_t mask, \
-              const int32_t repeatTime, const int32_t srcRepStride, bool calIndex = false, Loc loc = Loc::Here()) {   \
-        ascsim::support::Name<T>();                                                                                   \
-        const ascsim::Site site{#Name, loc};                                                                          \
-        const auto lanes = ascsim::WideLanes(site, ascsim::LanesPerRepeat(sizeof(T)), static_cast<uint64_t>(mask), repeatTime); \
-        ascsim::RunExtreme<#Name, ReduceType::type>(site, lanes, lanes.repeats, dst, src, sharedTmpBuffer, srcRepStride, calIndex); \
-    }                                                                                                                 \
-    template <typename T>                                                                                             \
-    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer, const uint64_t mask[], \
-              const int32_t repeatTime, const int32_t srcRepStride, bool calIndex = false, Loc loc = Loc::Here()) {   \
-        ascsim::support::Name<T>();                                                                                   \
-        const ascsim::Site site{#Name, loc};                                                                          \
-        const auto lanes = ascsim::WideLanes(site, ascsim::LanesPerRepeat(sizeof(T)), mask, repeatTime);              \
-        ascsim::RunExtreme<#Name, ReduceType::type>(site, lanes, lanes.repeats, dst, src, sharedTmpBuffer, srcRepStride, calIndex); \
-    }                                                                                                                 \
-    template <typename T>                                                                                             \
-    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer, const int32_t count, \
-              bool calIndex = false, Loc loc = Loc::Here()) {                                                         \
-        ascsim::support::Name<T>();                                                                                   \
-        const ascsim::Site site{#Name, loc};                                                                          \
-        const auto lanes = ascsim::CountForm(site, ascsim::LanesPerRepeat(sizeof(T)), count);                         \
-        ascsim::RunExtreme<#Name, ReduceType::type>(site, lanes, count / ascsim::LanesPerRepeat(sizeof(T)), dst, src, \
-                                                    sharedTmpBuffer, 8, calIndex);                                    \
+#define ASCSIM_EXTREME(Name, type)                                                                          \
+    template <typename T>                                                                                   \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer,  \
+              const int32_t mask, const int32_t repeatTime, const int32_t srcRepStride,                     \
+              bool calIndex = false, Loc loc = Loc::Here()) {                                               \
+        ascsim::support::Name<T>();                                                                         \
+        const ascsim::Site site{#Name, loc};                                                                \
+        const auto lanes = ascsim::WideLanes(site, ascsim::LanesPerRepeat(sizeof(T)),                       \
+                                             static_cast<uint64_t>(mask), repeatTime);                      \
+        ascsim::RunExtreme<#Name, ReduceType::type>(site, lanes, lanes.repeats, dst, src, sharedTmpBuffer,  \
+                                                    srcRepStride, calIndex);                                \
+    }                                                                                                       \
+    template <typename T>                                                                                   \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer,  \
+              const uint64_t mask[], const int32_t repeatTime, const int32_t srcRepStride,                  \
+              bool calIndex = false, Loc loc = Loc::Here()) {                                               \
+        ascsim::support::Name<T>();                                                                         \
+        const ascsim::Site site{#Name, loc};                                                                \
+        const auto lanes = ascsim::WideLanes(site, ascsim::LanesPerRepeat(sizeof(T)), mask, repeatTime);    \
+        ascsim::RunExtreme<#Name, ReduceType::type>(site, lanes, lanes.repeats, dst, src, sharedTmpBuffer,  \
+                                                    srcRepStride, calIndex);                                \
+    }                                                                                                       \
+    template <typename T>                                                                                   \
+    void Name(const LocalTensor<T>& dst, const LocalTensor<T>& src, const LocalTensor<T>& sharedTmpBuffer,  \
+              const int32_t count, bool calIndex = false, Loc loc = Loc::Here()) {                          \
+        ascsim::support::Name<T>();                                                                         \
+        const ascsim::Site site{#Name, loc};                                                                \
+        const auto lanes = ascsim::CountForm(site, ascsim::LanesPerRepeat(sizeof(T)), count);               \
+        ascsim::RunExtreme<#Name, ReduceType::type>(site, lanes, count / ascsim::LanesPerRepeat(sizeof(T)), \
+                                                    dst, src, sharedTmpBuffer, 8, calIndex);                \
     }
 ASCSIM_EXTREME(ReduceMax, MAX)
 ASCSIM_EXTREME(ReduceMin, MIN)

@@ -1,5 +1,6 @@
 // Exact conversions between element types in every rounding mode of Cast.
-// Docs: "数据结构/precision_conversion": NONE means RINT where precision is lost; results out of range saturate.
+// Docs: "数据结构/precision_conversion": NONE means RINT where precision is lost; results out of range
+// saturate.
 #pragma once
 #include "ascsim/params.h"
 #include "ascsim/simd.h"
@@ -14,12 +15,18 @@ enum class Rest : uint8_t { Zero, Below, Tie, Above };  // nothing, below half, 
 inline bool RoundsUp(RoundMode mode, Rest rest, bool odd, bool negative) {
     if (rest == Rest::Zero) return false;
     switch (mode) {
-        case RoundMode::CAST_FLOOR: return negative;
-        case RoundMode::CAST_CEIL: return !negative;
-        case RoundMode::CAST_ROUND: return rest >= Rest::Tie;
-        case RoundMode::CAST_TRUNC: return false;
-        case RoundMode::CAST_ODD: return !odd;
-        default: return rest == Rest::Above || (rest == Rest::Tie && odd);
+        case RoundMode::CAST_FLOOR:
+            return negative;
+        case RoundMode::CAST_CEIL:
+            return !negative;
+        case RoundMode::CAST_ROUND:
+            return rest >= Rest::Tie;
+        case RoundMode::CAST_TRUNC:
+            return false;
+        case RoundMode::CAST_ODD:
+            return !odd;
+        default:
+            return rest == Rest::Above || (rest == Rest::Tie && odd);
     }
 }
 
@@ -28,8 +35,8 @@ inline Rest RestOf(uint64_t dropped, uint32_t bits) {
     return dropped == 0 ? Rest::Zero : dropped < tie ? Rest::Below : dropped == tie ? Rest::Tie : Rest::Above;
 }
 
-// Out-of-range finite values become the largest finite one. An infinite source stays infinite where the SoC's fp16
-// knows infinity (fp16_saturate off), and saturates where it does not.
+// Out-of-range finite values become the largest finite one. An infinite source stays infinite where the SoC's
+// fp16 knows infinity (fp16_saturate off), and saturates where it does not.
 inline uint16_t FloatToHalfRounded(float x, RoundMode mode, bool saturate_infinity) {
     const uint32_t bits = std::bit_cast<uint32_t>(x);
     const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
@@ -44,7 +51,8 @@ inline uint16_t FloatToHalfRounded(float x, RoundMode mode, bool saturate_infini
         const uint32_t mantissa = exponent ? (magnitude & 0x7fffffu) | 0x800000u : magnitude;
         const uint32_t shift = 126 - (exponent ? exponent : 1);
         kept = shift > 24 ? 0 : mantissa >> shift;
-        rest = shift > 24 ? (mantissa ? Rest::Below : Rest::Zero) : RestOf(mantissa & ((uint64_t{1} << shift) - 1), shift);
+        rest = shift > 24 ? (mantissa ? Rest::Below : Rest::Zero)
+                          : RestOf(mantissa & ((uint64_t{1} << shift) - 1), shift);
     } else {
         const uint32_t rebased = magnitude - 0x38000000u;
         kept = rebased >> 13;
@@ -65,11 +73,16 @@ inline uint16_t FloatToBf16Rounded(float x, RoundMode mode) {
 
 inline float RoundToIntegral(float x, RoundMode mode) {
     switch (mode) {
-        case RoundMode::CAST_FLOOR: return std::floor(x);
-        case RoundMode::CAST_CEIL: return std::ceil(x);
-        case RoundMode::CAST_ROUND: return std::round(x);
-        case RoundMode::CAST_TRUNC: return std::trunc(x);
-        default: return std::nearbyint(x);
+        case RoundMode::CAST_FLOOR:
+            return std::floor(x);
+        case RoundMode::CAST_CEIL:
+            return std::ceil(x);
+        case RoundMode::CAST_ROUND:
+            return std::round(x);
+        case RoundMode::CAST_TRUNC:
+            return std::trunc(x);
+        default:
+            return std::nearbyint(x);
     }
 }
 
@@ -77,7 +90,7 @@ inline float RoundToIntegral(float x, RoundMode mode) {
 template <typename I>
 I FloatToInt(float x, RoundMode mode) {
     const float r = RoundToIntegral(x, mode);
-    constexpr float below = static_cast<float>(std::numeric_limits<I>::min());       // a power of two or 0: exact
+    constexpr float below = static_cast<float>(std::numeric_limits<I>::min());  // a power of two or 0: exact
     constexpr float above = static_cast<float>(uint64_t{1} << std::numeric_limits<I>::digits);  // max + 1
     if (r != r) return 0;
     if (r <= below) return std::numeric_limits<I>::min();
@@ -98,7 +111,9 @@ inline float IntToFloat(int64_t v, RoundMode mode) {
 
 template <typename I, typename S>
 I Saturate(S v) {
-    constexpr S low = static_cast<S>(std::numeric_limits<I>::min()), high = static_cast<S>(std::numeric_limits<I>::max());
+    if constexpr (sizeof(I) >= sizeof(S)) return v;
+    constexpr S low = static_cast<S>(std::numeric_limits<I>::min()),
+                high = static_cast<S>(std::numeric_limits<I>::max());
     return static_cast<I>(v < low ? low : v > high ? high : v);
 }
 
@@ -107,14 +122,19 @@ template <typename D, typename S>
 D ConvertElement(S v, RoundMode mode, bool saturate_infinity) {
     constexpr bool from_real = !std::is_integral_v<S>;
     if constexpr (std::is_same_v<D, half>) {
-        if constexpr (std::is_same_v<S, float>) return half::FromBits(FloatToHalfRounded(v, mode, saturate_infinity));
-        else return half::FromBits(FloatToHalfRounded(static_cast<float>(v), mode, saturate_infinity));
+        if constexpr (std::is_same_v<S, float>)
+            return half::FromBits(FloatToHalfRounded(v, mode, saturate_infinity));
+        else
+            return half::FromBits(FloatToHalfRounded(static_cast<float>(v), mode, saturate_infinity));
     } else if constexpr (std::is_same_v<D, bfloat16_t>) {
         return bfloat16_t::FromBits(FloatToBf16Rounded(static_cast<float>(v), mode));
     } else if constexpr (std::is_same_v<D, float>) {
-        if constexpr (std::is_same_v<S, float>) return RoundToIntegral(v, mode);
-        else if constexpr (from_real) return static_cast<float>(v);
-        else return IntToFloat(v, mode);
+        if constexpr (std::is_same_v<S, float>)
+            return RoundToIntegral(v, mode);
+        else if constexpr (from_real)
+            return static_cast<float>(v);
+        else
+            return IntToFloat(v, mode);
     } else if constexpr (from_real) {
         return FloatToInt<D>(static_cast<float>(v), mode);
     } else {

@@ -1,4 +1,5 @@
-// Availability checks of the SoC the kernel is compiled for: ascsim::support::<Api><T…>() refuses at compile time.
+// Availability checks of the SoC the kernel is compiled for: ascsim::support::<Api><T…>() refuses at compile
+// time.
 #pragma once
 #if defined(ASCSIM_SOC_310P)
 #include "ascsim/generated/support_ascend310p.h"
