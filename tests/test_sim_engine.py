@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import minikernel as mini
 import numpy as np
 import pytest
-
-import minikernel as mini
-from hybrid_ops import build
 from minikernel import INOUT, INPUT, OUTPUT, TILING, WORKSPACE, aligned, rules
+
+from hybrid_ops import build
 
 X = np.arange(256, dtype=np.float32)
 TILE = 64
@@ -42,7 +42,7 @@ SILENT_RULES = [
 @pytest.mark.parametrize("auto_sync", [True, False], ids=["auto-sync", "manual"])
 def test_correct_kernels_are_silent(entry, auto_sync):
     report = rules_of(entry, auto_sync=auto_sync)
-    assert report["ok"] and report["hazards"] == [] and report["error"] is None
+    assert report["ok"] and report["error"] is None and rules(report) <= {"gm.read_back"}
 
 
 BROKEN = [
@@ -62,11 +62,11 @@ BROKEN = [
     ("gm_bad", "bounds.gm", ["reads bytes [0, 1056) of 'x', which has 1024 bytes (32 too many)"]),
     ("null_bad", "bounds.gm", ["null GM address"]),
     ("input_written", "role.input_written", ["writes 'x', which is an input"]),
-    ("align_bad", "align", ["dst: UB address 16 is not a multiple of 32 bytes"]),
+    ("align_bad", "param.align", ["dst: UB address 16 is not a multiple of 32 bytes"]),
     ("count_bad", "param.count_not_block", ["12 bytes are not a multiple of 32", "copies 0"]),
     ("blocks_bad", "param.range", ["blockCount 5000; allowed 0 … 4095"]),
     ("capacity_bad", "capacity", ["102400 bytes do not fit into UB: 204800 of 262144"]),
-    ("offset_bad", "align", ["offset 20 is not a multiple of 32"]),
+    ("offset_bad", "param.align", ["offset 20 is not a multiple of 32"]),
     ("set_twice", "flag.set_twice", ["V_MTE3 id 0"]),
     ("wait_unset", "flag.wait_unset", ["V_MTE3 id 1", "deadlock"]),
     ("unpaired", "flag.unpaired", ["V_MTE3 id 2 is still set at the end"]),
@@ -170,11 +170,16 @@ def test_each_frame_fault_is_named(entry, blocks, rule, part):
 
 @pytest.mark.parametrize(
     ("entry", "severity", "rule"),
-    [("queue_leak", "warning", "queue.leak"), ("queue_unqueued", "warning", "queue.unqueued"), ("dcache_unflushed", "note", "dcache.unflushed")],
+    [("queue_leak", "warning", "queue.leak"), ("queue_unqueued", "warning", "queue.unqueued"), ("dcache_unflushed", "note", "dcache.unflushed"), ("gm_order_good", "note", "gm.read_back")],
 )  # fmt: skip
 def test_what_does_not_fail_is_still_said(entry, severity, rule):
     report = frame(entry)
     assert report["ok"] and rules(report, severity) == {rule}
+
+
+def test_reserved_event_ids_are_noted():
+    report = rules_of("event_reserved")
+    assert report["ok"] and rules(report, "note") == {"flag.reserved"}
 
 
 def test_values_moved_through_queues_and_slices():

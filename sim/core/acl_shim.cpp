@@ -1,6 +1,6 @@
 // Definitions of the acl runtime shim. Settings come from the environment, written by the .asc runner:
-// ASCSIM_SOC_CONFIG (file with the flattened SoC figures), ASCSIM_CHECKS, ASCSIM_AUTO_SYNC, ASCSIM_RECORD, and
-// ASCSIM_REPORT (file that gets one JSON report per launch and line).
+// ASCSIM_SOC_CONFIG (file with the flattened SoC figures), ASCSIM_CHECKS, ASCSIM_AUTO_SYNC, ASCSIM_RECORD,
+// and ASCSIM_REPORT (file that gets one JSON report per launch and line).
 #include "acl/acl.h"
 
 #include <cstdio>
@@ -50,7 +50,8 @@ namespace ascsim {
 void LaunchClosure(const char* kernel, uint32_t blocks, void (*call)(void*), void* closure) {
     static const std::string config = ReadConfig();
     std::vector<AscsimArg> args;
-    for (const auto& [address, buffer] : g_device.buffers) args.push_back({buffer.first.c_str(), address, buffer.second, 2});
+    for (const auto& [address, buffer] : g_device.buffers)
+        args.push_back({buffer.first.c_str(), address, buffer.second, 2});
     g_call = call;
     g_closure = closure;
     AscsimLaunch launch{};
@@ -92,7 +93,8 @@ aclError aclrtSynchronizeStream(aclrtStream) {
 aclError aclrtSynchronizeDevice() { return aclrtSynchronizeStream(nullptr); }
 
 aclError aclrtMalloc(void** pointer, size_t bytes, aclrtMemMallocPolicy) {
-    const size_t room = (bytes + 2 * kAlign - 1) / kAlign * kAlign;  // never adjacent: overruns leave the argument
+    const size_t room =
+        (bytes + 2 * kAlign - 1) / kAlign * kAlign;  // never adjacent: overruns leave the argument
     if (posix_memalign(pointer, kAlign, room)) return 207001;
     std::memset(*pointer, 0xff, room);
     g_device.buffers[*pointer] = {"aclrtMalloc #" + std::to_string(g_device.allocated++), bytes};
@@ -103,7 +105,9 @@ aclError aclrtFree(void* pointer) {
     std::free(pointer);
     return ACL_SUCCESS;
 }
-aclError aclrtMallocHost(void** pointer, size_t bytes) { return (*pointer = std::malloc(bytes)) ? ACL_SUCCESS : 207001; }
+aclError aclrtMallocHost(void** pointer, size_t bytes) {
+    return (*pointer = std::malloc(bytes)) ? ACL_SUCCESS : 207001;
+}
 aclError aclrtFreeHost(void* pointer) { return std::free(pointer), ACL_SUCCESS; }
 aclError aclrtMemset(void* pointer, size_t capacity, int32_t value, size_t bytes) {
     if (bytes > capacity) return 107000;
@@ -115,7 +119,8 @@ aclError aclrtMemcpy(void* dst, size_t capacity, const void* src, size_t bytes, 
     std::memcpy(dst, src, bytes);
     return ACL_SUCCESS;
 }
-aclError aclrtMemcpyAsync(void* dst, size_t capacity, const void* src, size_t bytes, aclrtMemcpyKind kind, aclrtStream) {
+aclError aclrtMemcpyAsync(void* dst, size_t capacity, const void* src, size_t bytes, aclrtMemcpyKind kind,
+                          aclrtStream) {
     return aclrtMemcpy(dst, capacity, src, bytes, kind);
 }
 const char* aclGetRecentErrMsg() { return ""; }

@@ -7,14 +7,14 @@
 namespace ascsim {
 
 class ConfigText {
-public:
+ public:
     explicit ConfigText(std::string_view text = {});
     double Number(std::string_view key, double fallback) const;
     std::string Text(std::string_view key, std::string_view fallback) const;
     bool Has(std::string_view key) const { return values_.find(key) != values_.end(); }
     const std::map<std::string, std::string, std::less<>>& values() const { return values_; }
 
-private:
+ private:
     std::map<std::string, std::string, std::less<>> values_;
 };
 

@@ -1,5 +1,5 @@
-// Issue(): bounds, hazards of local memory, initialisation, record. The order of work per operation is: reads are judged
-// and marked, then writes; so an in-place operation does not conflict with itself.
+// Issue(): bounds, hazards of local memory, initialisation, record. The order of work per operation is: reads
+// are judged and marked, then writes; so an in-place operation does not conflict with itself.
 #include "core/engine.h"
 
 #include <cstring>
@@ -14,8 +14,8 @@ SocInfo g_soc;
 Launch* g_launch = nullptr;
 Block* g_block = nullptr;
 
-const Site& SiteOf(const Block& block, Pipe pipe, uint32_t epoch) {
-    static const Site unknown{"?", "?", 0};
+const SourceSite& SiteOf(const Block& block, Pipe pipe, uint32_t epoch) {
+    static const SourceSite unknown{"?", "?", 0};
     const auto& sites = block.sites[int(pipe)];
     const uint32_t index = epoch - block.base - 1;
     return index < sites.size() ? sites[index] : unknown;
@@ -24,7 +24,8 @@ const Site& SiteOf(const Block& block, Pipe pipe, uint32_t epoch) {
 const Allocation* FindAllocation(const Block& block, Mem mem, uint64_t offset) {
     const Allocation* best = nullptr;
     for (const Allocation& a : block.allocations)
-        if (a.mem == mem && offset >= a.begin && offset < a.end && (!best || a.end - a.begin < best->end - best->begin))
+        if (a.mem == mem && offset >= a.begin && offset < a.end &&
+            (!best || a.end - a.begin < best->end - best->begin))
             best = &a;
     return best;
 }
@@ -43,32 +44,40 @@ void LocalBounds(const Op& op, const Access& a, const Foot& f) {
     const char* verb = a.write ? "writes" : "reads";
     const uint64_t end = f.end(), size = g_core->local_bytes[int(a.mem)];
     if (a.tensor_bytes && a.tensor_base == ~0ull - 1)
-        Fail(op, "bounds.tensor", "%s: %s %llu bytes at %s offset %llu through a tensor with no bytes there (never allocated, "
-             "or indexed past its end)", a.operand, verb, (unsigned long long)(end - f.base), MemName(a.mem),
-             (unsigned long long)f.base);
+        Fail(op, "bounds.tensor",
+             "%s: %s %llu bytes at %s offset %llu through a tensor with no bytes there (never allocated, "
+             "or indexed past its end)",
+             a.operand, verb, (unsigned long long)(end - f.base), MemName(a.mem), (unsigned long long)f.base);
     if (end > size)
-        Fail(op, "bounds.memory", "%s: %s %s bytes [%llu, %llu), which has %llu bytes on %s", a.operand, verb, MemName(a.mem),
-             (unsigned long long)f.base, (unsigned long long)end, (unsigned long long)size, g_soc.name);
+        Fail(op, "bounds.memory", "%s: %s %s bytes [%llu, %llu), which has %llu bytes on %s", a.operand, verb,
+             MemName(a.mem), (unsigned long long)f.base, (unsigned long long)end, (unsigned long long)size,
+             g_soc.name);
     if (!a.tensor_bytes || end <= a.tensor_base + a.tensor_bytes) return;
     const uint64_t limit = a.tensor_base + a.tensor_bytes;
     const Allocation* home = FindAllocation(*g_block, a.mem, a.tensor_base);
     const bool inside = home && end <= home->end;
-    const char* hint = op.pipe == Pipe::MTE2 || op.pipe == Pipe::MTE3 ? "shorten the move or enlarge the buffer"
-                                                                     : "check count, mask, repeat and strides";
+    const char* hint = op.pipe == Pipe::MTE2 || op.pipe == Pipe::MTE3
+                           ? "shorten the move or enlarge the buffer"
+                           : "check count, mask, repeat and strides";
     if (inside)
-        Report(Severity::Warning, op, "bounds.tensor", "%s: %s %llu bytes beyond the tensor's declared %llu, still inside %s; %s",
-               a.operand, verb, (unsigned long long)(end - limit), (unsigned long long)a.tensor_bytes, home->label.c_str(), hint);
+        Report(Severity::Warning, op, "bounds.tensor",
+               "%s: %s %llu bytes beyond the tensor's declared %llu, still inside %s; %s", a.operand, verb,
+               (unsigned long long)(end - limit), (unsigned long long)a.tensor_bytes, home->label.c_str(),
+               hint);
     else
-        Report(Severity::Error, op, "bounds.tensor", "%s: %s %llu bytes past the end of %s ([%llu, %llu) of %s, access ends at "
-               "%llu); %s", a.operand, verb, (unsigned long long)(end - limit),
-               home ? home->label.c_str() : "its allocation", (unsigned long long)a.tensor_base, (unsigned long long)limit,
-               MemName(a.mem), (unsigned long long)end, hint);
+        Report(Severity::Error, op, "bounds.tensor",
+               "%s: %s %llu bytes past the end of %s ([%llu, %llu) of %s, access ends at "
+               "%llu); %s",
+               a.operand, verb, (unsigned long long)(end - limit),
+               home ? home->label.c_str() : "its allocation", (unsigned long long)a.tensor_base,
+               (unsigned long long)limit, MemName(a.mem), (unsigned long long)end, hint);
 }
 
 bool AutoSynced(Pipe a, Pipe b) {
     if (!g_soc.auto_sync) return false;
     auto with_scalar = [](Pipe p) { return p == Pipe::V || p == Pipe::MTE2 || p == Pipe::MTE3; };
-    return (a == Pipe::V && b == Pipe::V) || (a == Pipe::S && with_scalar(b)) || (b == Pipe::S && with_scalar(a));
+    return (a == Pipe::V && b == Pipe::V) || (a == Pipe::S && with_scalar(b)) ||
+           (b == Pipe::S && with_scalar(a));
 }
 
 struct Judged {
@@ -76,7 +85,8 @@ struct Judged {
     Pipe auto_from = Pipe::S;
 };
 
-void ReportRace(Block& b, const Op& op, const Access& a, const char* rule, const char* other_did, Pipe q, const Conflict& c) {
+void ReportRace(Block& b, const Op& op, const Access& a, const char* rule, const char* other_did, Pipe q,
+                const Conflict& c) {
     const Pipe p = op.pipe;
     const Allocation* home = FindAllocation(b, a.mem, c.begin);
     const uint64_t origin = home ? home->begin : 0;
@@ -92,11 +102,14 @@ void ReportRace(Block& b, const Op& op, const Access& a, const char* rule, const
     h.other = SiteOf(b, q, c.epoch);
     h.other_pipe = PipeName(q);
     const std::string event = std::string(PipeName(q)) + "_" + PipeName(p);
-    h.message = std::string(op.name) + ": " + a.operand + ": pipe " + h.pipe + (a.write ? " writes " : " reads ") + h.tensor +
-                " bytes [" + std::to_string(h.begin) + ", " + std::to_string(h.end) + ") while pipe " + h.other_pipe +
-                " may still " + other_did + " them (" + h.other.api + " at line " + std::to_string(h.other.line) + "); ";
-    if (p == q) h.message += std::string("missing PipeBarrier<PIPE_") + PipeName(p) + "> between the two";
-    else h.message += "missing " + event + ": EnQue/DeQue, or SetFlag/WaitFlag<HardEvent::" + event + ">";
+    h.message = std::string(op.name) + ": " + a.operand + ": pipe " + h.pipe +
+                (a.write ? " writes " : " reads ") + h.tensor + " bytes [" + std::to_string(h.begin) + ", " +
+                std::to_string(h.end) + ") while pipe " + h.other_pipe + " may still " + other_did +
+                " them (" + h.other.api + " at line " + std::to_string(h.other.line) + "); ";
+    if (p == q)
+        h.message += std::string("missing PipeBarrier<PIPE_") + PipeName(p) + "> between the two";
+    else
+        h.message += "missing " + event + ": EnQue/DeQue, or SetFlag/WaitFlag<HardEvent::" + event + ">";
     g_launch->reporter.Add(std::move(h));
 }
 
@@ -109,7 +122,8 @@ void JudgeLocal(Block& b, const Op& op, const Access& a, const Foot& f, Judged* 
     for (int q = 0; q < kPipes; ++q) {
         // A pipe meets itself only where its instructions overlap in time: V, and DMA writes on DMA writes.
         const bool self = q == p;
-        if (self && op.pipe != Pipe::V && !(a.write && (op.pipe == Pipe::MTE2 || op.pipe == Pipe::MTE3))) continue;
+        if (self && op.pipe != Pipe::V && !(a.write && (op.pipe == Pipe::MTE2 || op.pipe == Pipe::MTE3)))
+            continue;
         const bool wrote = m.written[q].Check(f, know[q], &c);
         const bool read = !wrote && a.write && !self && m.read[q].Check(f, know[q], &c);
         if (!wrote && !read) continue;
@@ -120,7 +134,8 @@ void JudgeLocal(Block& b, const Op& op, const Access& a, const Foot& f, Judged* 
             know[q] = self ? b.clock[q] - 1 : b.clock[q];
             continue;
         }
-        ReportRace(b, op, a, wrote ? (a.write ? "race.waw" : "race.raw") : "race.war", wrote ? "write" : "read", Pipe(q), c);
+        ReportRace(b, op, a, wrote ? (a.write ? "race.waw" : "race.raw") : "race.war",
+                   wrote ? "write" : "read", Pipe(q), c);
         know[q] = std::max(know[q], c.epoch);
     }
     if (a.write) return;
@@ -135,8 +150,9 @@ void JudgeLocal(Block& b, const Op& op, const Access& a, const Foot& f, Judged* 
         h.begin = c.begin - origin;
         h.end = c.end - origin;
         h.core = b.core.block_idx;
-        h.message = std::string(op.name) + ": " + a.operand + ": reads " + h.tensor + " bytes [" + std::to_string(h.begin) +
-                    ", " + std::to_string(h.end) + "), which nothing has written (local memory holds stale data); fill it " +
+        h.message = std::string(op.name) + ": " + a.operand + ": reads " + h.tensor + " bytes [" +
+                    std::to_string(h.begin) + ", " + std::to_string(h.end) +
+                    "), which nothing has written (local memory holds stale data); fill it " +
                     "with Duplicate or copy the whole range";
         g_launch->reporter.Add(std::move(h));
         m.init.Set(f);
@@ -186,8 +202,10 @@ bool Issue(Op& op) {
         foot[i] = Reduce(a);
         if (!foot[i].bytes) continue;
         any = true;
-        if (a.mem == Mem::GM) g_launch->gm.Bounds(op, a, foot[i]);
-        else LocalBounds(op, a, foot[i]);
+        if (a.mem == Mem::GM)
+            g_launch->gm.Bounds(op, a, foot[i]);
+        else
+            LocalBounds(op, a, foot[i]);
         if (a.write && a.mem != Mem::GM) {
             Memory& m = b.local->mem[int(a.mem)];
             m.used = std::max(m.used, foot[i].end());
@@ -236,6 +254,8 @@ void MarkUndefined(Mem mem, uint64_t byte_offset, uint64_t bytes) {
     if (g_soc.checks) m.init.Unset(byte_offset, byte_offset + bytes);
 }
 
-double Config(const char* key, double fallback) { return g_launch ? g_launch->config.Number(key, fallback) : fallback; }
+double Config(const char* key, double fallback) {
+    return g_launch ? g_launch->config.Number(key, fallback) : fallback;
+}
 
 }  // namespace ascsim

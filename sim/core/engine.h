@@ -17,8 +17,8 @@ struct SocInfo {
     uint64_t bytes[int(Mem::COUNT)] = {};  // usable bytes of each local memory (GM: 0)
     uint32_t max_block_dim = 0;            // blocks that are resident at once
     uint32_t event_ids = 8;
-    uint32_t queue_depth_limit = 8;        // tensors per TPosition
-    bool fp16_saturate = true;             // [numerics] half overflow: saturate instead of inf
+    uint32_t queue_depth_limit = 8;  // tensors per TPosition
+    bool fp16_saturate = true;       // [numerics] half overflow: saturate instead of inf
     bool checks = true;
     bool record = false;
     bool auto_sync = true;
@@ -42,17 +42,17 @@ struct CoreState {
     uint32_t sub_block_idx = 0;
     uint32_t sub_block_num = 1;
     MaskState mask;
-    uint64_t cmp_mask[4] = {};             // CMPMASK register
-    float deq_scale = 1.0f;                // SetDeqScale
-    uint32_t pad_value = 0;                // SetPadValue, raw bits
-    uint8_t atomic = 0;                    // AtomicKind of MTE3 writes to GM
-    uint8_t atomic_type = 0;               // AtomicType of the element
-    void* user = nullptr;                  // frame state (TPipe instance)
-    uint64_t reduce_value[2] = {};         // GetReduceMaxMinCount and friends: value, index (raw bits)
-    uint64_t acc_value = 0;                // accumulator register of the counted ReduceSum (raw bits)
-    uint64_t gather_count = 0;             // RSVDCNT of GatherMask
-    uint64_t ctrl = 0;                     // CTRL special register
-    void* impl = nullptr;                  // engine private
+    uint64_t cmp_mask[4] = {};      // CMPMASK register
+    float deq_scale = 1.0f;         // SetDeqScale
+    uint32_t pad_value = 0;         // SetPadValue, raw bits
+    uint8_t atomic = 0;             // AtomicKind of MTE3 writes to GM
+    uint8_t atomic_type = 0;        // AtomicType of the element
+    void* user = nullptr;           // frame state (TPipe instance)
+    uint64_t reduce_value[2] = {};  // GetReduceMaxMinCount and friends: value, index (raw bits)
+    uint64_t acc_value = 0;         // accumulator register of the counted ReduceSum (raw bits)
+    uint64_t gather_count = 0;      // RSVDCNT of GatherMask
+    uint64_t ctrl = 0;              // CTRL special register
+    void* impl = nullptr;           // engine private
 };
 
 extern CoreState* g_core;
@@ -61,7 +61,8 @@ extern SocInfo g_soc;
 inline CoreState& Core() { return *g_core; }
 inline const SocInfo& Soc() { return g_soc; }
 
-// Host pointer of a byte offset in a local memory of the running block. Only after Issue() accepted the access.
+// Host pointer of a byte offset in a local memory of the running block. Only after Issue() accepted the
+// access.
 inline uint8_t* Local(Mem mem, uint64_t byte_offset) { return g_core->local[int(mem)] + byte_offset; }
 
 // Checks (hazards, bounds, initialisation), records, advances the clocks. False: nothing is to be computed.

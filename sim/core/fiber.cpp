@@ -1,4 +1,5 @@
-// Blocks as fibers on one host thread, in block order: deterministic. A block gives way only where it waits for another.
+// Blocks as fibers on one host thread, in block order: deterministic. A block gives way only where it waits
+// for another.
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -30,7 +31,8 @@ uint8_t* TakeStack() {
         g_stacks.pop_back();
         return s;
     }
-    void* p = mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p =
+        mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) throw std::bad_alloc();
     mprotect(p, kGuard, PROT_NONE);
     return static_cast<uint8_t*>(p);

@@ -12,7 +12,8 @@ void RegisterBuffer(Mem mem, uint64_t begin, uint64_t end, const char* label, Lo
 
 void ForgetBuffers(Mem mem) {
     auto& all = g_block->allocations;
-    all.erase(std::remove_if(all.begin(), all.end(), [&](const Allocation& a) { return a.mem == mem; }), all.end());
+    all.erase(std::remove_if(all.begin(), all.end(), [&](const Allocation& a) { return a.mem == mem; }),
+              all.end());
 }
 
 uint64_t BufferEnd(Mem mem, uint64_t offset) {
@@ -23,8 +24,10 @@ uint64_t BufferEnd(Mem mem, uint64_t offset) {
 void Print(const char* text) {
     constexpr size_t kMaxPrints = 10000;
     auto& prints = g_launch->prints;
-    if (prints.size() < kMaxPrints) prints.push_back("core " + std::to_string(g_core->block_idx) + ": " + text);
-    else if (prints.size() == kMaxPrints) prints.push_back("… further output dropped");
+    if (prints.size() < kMaxPrints)
+        prints.push_back("core " + std::to_string(g_core->block_idx) + ": " + text);
+    else if (prints.size() == kMaxPrints)
+        prints.push_back("… further output dropped");
 }
 
 bool PrintsWanted() { return g_launch->prints.size() <= 10000; }

@@ -5,50 +5,34 @@
 #include <algorithm>
 #include <new>
 
+#include "core/gm_hazard.h"
 #include "core/state.h"
 
 namespace ascsim {
 namespace {
 
-// Shadow words kept over launches. Epochs and other words live apart: an old epoch is harmless (below the new base), any
-// other stale word read as an epoch would not be.
+// Shadow words kept over launches. Epochs and other words live apart: an old epoch is harmless (below the new
+// base), any other stale word read as an epoch would not be.
 class Arena {
-public:
+ public:
     void Start(uint64_t words) {
         used_ = 0;
         if (words <= capacity_) return;
         if (base_) munmap(base_, capacity_ * 4);
         capacity_ = words + (words >> 2) + 4096;
-        void* p = mmap(nullptr, capacity_ * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* p = mmap(nullptr, capacity_ * 4, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) throw std::bad_alloc();
         base_ = static_cast<uint32_t*>(p);
     }
     uint32_t* Take(uint64_t words) { return base_ + (used_ += words) - words; }
 
-private:
+ private:
     uint32_t* base_ = nullptr;
     uint64_t capacity_ = 0, used_ = 0;
 };
 
 Arena g_epochs, g_words;
-
-std::string OtherCore(uint32_t core) { return "core " + std::to_string(core); }
-
-Hazard GmHazard(const Block& block, const Op& op, const Segment& s, const char* rule, uint64_t b, uint64_t e) {
-    Hazard h;
-    h.rule = rule;
-    h.site = {op.name, op.loc.file, op.loc.line};
-    h.pipe = PipeName(op.pipe);
-    h.tensor = s.name;
-    h.begin = s.origin + b - s.begin;
-    h.end = s.origin + e - s.begin;
-    h.core = block.core.block_idx;
-    return h;
-}
-
-std::string Range(const Hazard& h) {
-    return "'" + h.tensor + "' bytes [" + std::to_string(h.begin) + ", " + std::to_string(h.end) + ")";
-}
 
 }  // namespace
 
@@ -94,7 +78,8 @@ void GlobalMemory::Build(const AscsimArg* args, int32_t n, uint32_t base) {
     std::vector<int32_t> order;
     for (int32_t i = 0; i < n; ++i)
         if (args[i].data) order.push_back(i);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return args[a].data < args[b].data; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return args[a].data < args[b].data; });
     for (const int32_t i : order) {
         const AscsimArg& a = args[i];
         const uint64_t begin = reinterpret_cast<uint64_t>(a.data);
@@ -150,7 +135,9 @@ std::string GlobalMemory::Name(uint64_t address) const {
 void GlobalMemory::Bounds(const Op& op, const Access& a, const Foot& f) {
     const Segment* s = Find(f.base);
     const char* verb = a.write ? "writes" : "reads";
-    if (!f.base) Fail(op, "bounds.gm", "%s: %s through a null GM address (absent optional argument?)", a.operand, verb);
+    if (!f.base)
+        Fail(op, "bounds.gm", "%s: %s through a null GM address (absent optional argument?)", a.operand,
+             verb);
     if (!s) {
         const Segment* near = nullptr;
         uint64_t best = ~0ull;
@@ -165,11 +152,13 @@ void GlobalMemory::Bounds(const Op& op, const Access& a, const Foot& f) {
              (unsigned long long)(near->end - near->begin));
     }
     if (f.end() > s->end)
-        Fail(op, "bounds.gm", "%s: %s bytes [%llu, %llu) of '%s', which has %llu bytes (%llu too many)", a.operand, verb,
-             (unsigned long long)(f.base - s->begin), (unsigned long long)(f.end() - s->begin), s->name.c_str(),
+        Fail(op, "bounds.gm", "%s: %s bytes [%llu, %llu) of '%s', which has %llu bytes (%llu too many)",
+             a.operand, verb, (unsigned long long)(f.base - s->begin),
+             (unsigned long long)(f.end() - s->begin), s->name.c_str(),
              (unsigned long long)(s->end - s->begin), (unsigned long long)(f.end() - s->end));
     if (a.write && !s->writable)
-        Fail(op, "role.input_written", "%s: writes '%s', which is an input of the kernel", a.operand, s->name.c_str());
+        Fail(op, "role.input_written", "%s: writes '%s', which is an input of the kernel", a.operand,
+             s->name.c_str());
 }
 
 void GlobalMemory::Track(Block& block, const Op& op, const Access& a, const Foot& f, uint32_t epoch) {
@@ -183,46 +172,76 @@ void GlobalMemory::Track(Block& block, const Op& op, const Access& a, const Foot
     });
 }
 
+// An ordered MTE3 -> MTE2 pair on one core. One public report (PTOAS 730) found the data not yet visible on
+// A2/A3.
+void GlobalMemory::NoteReadBack(Block& block, const Op& op, const Segment& s, uint64_t b, uint64_t e) {
+    bool own = false;
+    s.written.Visit(b, e, base_, [&](uint64_t, uint64_t, uint32_t, uint32_t meta) {
+        const Toucher w = Toucher::Unpack(meta);
+        own |= w.core == block.core.block_idx && w.pipe == uint32_t(Pipe::MTE3);
+    });
+    if (!own) return;
+    Hazard h = GmHazard(block, op, s, "gm.read_back", b, e);
+    h.severity = Severity::Note;
+    h.message = std::string(op.name) + ": reads back " + Range(h) +
+                ", which MTE3 of this core wrote; ordered by an event, but " +
+                "visibility through GM is not documented for every chip";
+    g_launch->reporter.Add(std::move(h));
+}
+
 // b, e: bytes from the segment's origin.
-void GlobalMemory::Run(Block& block, const Op& op, const Access& a, Segment& s, uint64_t b, uint64_t e, uint32_t epoch) {
+void GlobalMemory::Run(Block& block, const Op& op, const Access& a, Segment& s, uint64_t b, uint64_t e,
+                       uint32_t epoch) {
     const uint32_t me = block.core.block_idx;
     const int p = int(op.pipe);
     const Toucher self{me, uint32_t(p), a.write && block.core.atomic && op.pipe == Pipe::MTE3, block.tick};
     const uint64_t g0 = b / kGranule, g1 = (e + kGranule - 1) / kGranule;
 
-    struct { bool found = false; uint64_t b = 0, e = 0; uint32_t epoch = 0; Toucher who{}; } hit;
+    struct {
+        bool found = false;
+        uint64_t b = 0, e = 0;
+        uint32_t epoch = 0;
+        Toucher who{};
+    } hit;
     auto ordered = [&](uint32_t other_epoch, const Toucher& w) {
         if (w.core != me) return block.seen[w.core] >= w.tick;
-        if (w.pipe == uint32_t(Pipe::S)) return true;  // S completes before it dispatches; its cache is judged apart
+        if (w.pipe == uint32_t(Pipe::S))
+            return true;  // S completes before it dispatches; its cache is judged apart
         return other_epoch <= block.know[p][w.pipe];
     };
     auto visit = [&](uint64_t vb, uint64_t ve, uint32_t other_epoch, uint32_t meta) {
         const Toucher w = Toucher::Unpack(meta);
         if (w.atomic && self.atomic) return;
         if (ordered(other_epoch, w)) return;
-        if (!hit.found) hit = {true, vb, ve, other_epoch, w};
-        else if (vb == hit.e) hit.e = ve;
+        if (!hit.found)
+            hit = {true, vb, ve, other_epoch, w};
+        else if (vb == hit.e)
+            hit.e = ve;
     };
     auto report = [&](const char* kind, const char* other_did) {
         if (!hit.found) return;
         const bool cross = hit.who.core != me;
-        Hazard h = GmHazard(block, op, s, cross ? (std::string("gm.cross_core.") + kind).c_str()
-                                                : (std::string("gm.race.") + kind).c_str(), hit.b, hit.e);
+        Hazard h = GmHazard(
+            block, op, s,
+            cross ? (std::string("gm.cross_core.") + kind).c_str() : (std::string("gm.race.") + kind).c_str(),
+            hit.b, hit.e);
         const Pipe other_pipe = Pipe(hit.who.pipe);
         const Block& other = *g_launch->blocks[hit.who.core];
         h.has_other = true;
         h.other = SiteOf(other, other_pipe, hit.epoch);
         h.other_pipe = PipeName(other_pipe);
         h.message = std::string(op.name) + (a.write ? ": writes " : ": reads ") + Range(h) + " that " +
-                    (cross ? OtherCore(hit.who.core) + " " : std::string()) + other_did + " (" + h.other.api + " at line " +
-                    std::to_string(h.other.line) + ", pipe " + h.other_pipe + ")";
+                    (cross ? OtherCore(hit.who.core) + " " : std::string()) + other_did + " (" + h.other.api +
+                    " at line " + std::to_string(h.other.line) + ", pipe " + h.other_pipe + ")";
         if (cross) {
-            h.message += "; nothing orders the two cores: SyncAll or IBSet/IBWait between them, or disjoint ranges";
+            h.message +=
+                "; nothing orders the two cores: SyncAll or IBSet/IBWait between them, or disjoint ranges";
         } else if (other_pipe == op.pipe) {
             h.message += std::string("; missing PipeBarrier<PIPE_") + PipeName(op.pipe) + ">";
         } else {
             h.message += std::string("; missing ") + PipeName(other_pipe) + "_" + PipeName(op.pipe) +
-                         ": SetFlag/WaitFlag<HardEvent::" + PipeName(other_pipe) + "_" + PipeName(op.pipe) + ">";
+                         ": SetFlag/WaitFlag<HardEvent::" + PipeName(other_pipe) + "_" + PipeName(op.pipe) +
+                         ">";
             block.know[p][hit.who.pipe] = std::max(block.know[p][hit.who.pipe], hit.epoch);
         }
         g_launch->reporter.Add(std::move(h));
@@ -232,7 +251,9 @@ void GlobalMemory::Run(Block& block, const Op& op, const Access& a, Segment& s, 
     const bool touched = s.written.MaxIn(g0, g1) > base_;
     if (touched) {
         s.written.Visit(b, e, base_, visit);
+        const bool judged = hit.found;
         report(a.write ? "waw" : "raw", a.write ? "wrote before" : "wrote");
+        if (!a.write && !judged && op.pipe == Pipe::MTE2) NoteReadBack(block, op, s, b, e);
     }
     if (a.write) {
         const uint32_t mte2 = me << 22 | uint32_t(Pipe::MTE2) << 19;
@@ -258,9 +279,12 @@ void GlobalMemory::Run(Block& block, const Op& op, const Access& a, Segment& s, 
         for (uint64_t g = g0; g < g1; ++g) {
             const uint64_t lo = std::max(b, g * kGranule), hi = std::min(e, (g + 1) * kGranule);
             const uint32_t have = s.written.epoch(g) > base_ ? s.init[g] : 0;
-            if ((have & ByteMask(lo % kGranule, hi - g * kGranule)) == ByteMask(lo % kGranule, hi - g * kGranule)) continue;
+            if ((have & ByteMask(lo % kGranule, hi - g * kGranule)) ==
+                ByteMask(lo % kGranule, hi - g * kGranule))
+                continue;
             Hazard h = GmHazard(block, op, s, "uninit.gm", lo, hi);
-            h.message = std::string(op.name) + ": reads " + Range(h) + ", which nothing has written: outputs and workspace " +
+            h.message = std::string(op.name) + ": reads " + Range(h) +
+                        ", which nothing has written: outputs and workspace " +
                         "hold stale data at launch; write it first or use InitOutput";
             g_launch->reporter.Add(std::move(h));
             break;
@@ -268,87 +292,12 @@ void GlobalMemory::Run(Block& block, const Op& op, const Access& a, Segment& s, 
     }
     const uint32_t key = me << 22 | uint32_t(p) << 19;
     if (!s.read.AllOwn(g0, g1, base_, key, ~0u)) {
-        s.read.Visit(g0 * kGranule, g1 * kGranule, base_, [&](uint64_t vb, uint64_t ve, uint32_t other_epoch, uint32_t meta) {
-            if (Toucher::Unpack(meta).core != me) s.read_other.Mark(vb, ve, other_epoch, meta);
-        });
+        s.read.Visit(g0 * kGranule, g1 * kGranule, base_,
+                     [&](uint64_t vb, uint64_t ve, uint32_t other_epoch, uint32_t meta) {
+                         if (Toucher::Unpack(meta).core != me) s.read_other.Mark(vb, ve, other_epoch, meta);
+                     });
     }
     s.read.Mark(b, e, epoch, self.Pack());
-}
-
-// Coherence of the scalar cache: hazards that no event can cure.
-void GlobalMemory::Scalar(Block& block, const Op& op, const Access& a) {
-    const Segment& s = *Find(a.base);
-    const uint64_t line = a.base / kCacheLine;
-    const uint64_t b = a.base - s.origin;
-    if (a.write) {
-        block.dcache.dirty.insert(line);
-        g_launch->scalar_writes = true;
-        const auto [it, fresh] = scalar_lines_.try_emplace(line, block.core.block_idx);
-        if (!fresh && it->second != block.core.block_idx) {
-            Hazard h = GmHazard(block, op, s, "dcache.shared_line", b, b + a.block_bytes);
-            h.message = std::string(op.name) + ": writes " + Range(h) + " through the scalar cache in a 64-byte line that " +
-                        OtherCore(it->second) + " writes too: write-back of one core overwrites the other's bytes";
-            it->second = block.core.block_idx;
-            g_launch->reporter.Add(std::move(h));
-        }
-        return;
-    }
-    const uint32_t mte3 = block.clock[int(Pipe::MTE3)];
-    const auto [it, fresh] = block.dcache.loaded.try_emplace(line, mte3);
-    if (fresh) return;
-    uint32_t newest = 0;
-    s.written.Visit(b, b + a.block_bytes, base_, [&](uint64_t, uint64_t, uint32_t epoch, uint32_t meta) {
-        const Toucher w = Toucher::Unpack(meta);
-        if (w.core == block.core.block_idx && w.pipe == uint32_t(Pipe::MTE3)) newest = std::max(newest, epoch);
-    });
-    if (newest > it->second) {
-        Hazard h = GmHazard(block, op, s, "dcache.stale", b, b + a.block_bytes);
-        h.message = std::string(op.name) + ": reads " + Range(h) + " from a cached line that MTE3 has overwritten since; " +
-                    "missing DataCacheCleanAndInvalid";
-        it->second = mte3;
-        g_launch->reporter.Add(std::move(h));
-    }
-}
-
-void CheckDirtyLines(Block& block, const Op& op, const Access& a, const Foot& f) {
-    for (const auto& owner : g_launch->blocks) {
-        if (owner->dcache.dirty.empty()) continue;
-        ForRuns(f, [&](uint64_t b, uint64_t e) {
-            for (uint64_t line = b / kCacheLine; line * kCacheLine < e; ++line) {
-                if (!owner->dcache.dirty.count(line)) continue;
-                if (owner.get() != &block && a.write) continue;  // judged as a cross-core write
-                const Segment& s = *g_launch->gm.Find(f.base);
-                Hazard h = GmHazard(block, op, s, "dcache.dirty", std::max(b, line * kCacheLine) - s.origin,
-                                    std::min(e, (line + 1) * kCacheLine) - s.origin);
-                h.message = std::string(op.name) + (a.write ? ": writes " : ": reads ") + Range(h) + ", a line that " +
-                            (owner.get() == &block ? std::string("the scalar unit") : OtherCore(owner->core.block_idx)) +
-                            " wrote and has not written back; missing DataCacheCleanAndInvalid after SetValue";
-                owner->dcache.dirty.erase(line);
-                g_launch->reporter.Add(std::move(h));
-                return false;
-            }
-            return true;
-        });
-    }
-}
-
-void GlobalMemory::FinishCaches() {
-    for (const auto& block : g_launch->blocks) {
-        if (block->dcache.dirty.empty()) continue;
-        const uint64_t address = *block->dcache.dirty.begin() * kCacheLine;
-        const Segment* s = Find(address);
-        if (!s) s = Find(address + kCacheLine - 1);
-        Hazard h;
-        h.rule = "dcache.unflushed";
-        h.severity = Severity::Note;
-        h.site.api = "SetValue";
-        h.pipe = "S";
-        h.core = block->core.block_idx;
-        h.tensor = s ? s->name : "";
-        h.message = "SetValue: " + std::to_string(block->dcache.dirty.size()) + " cache lines of '" + h.tensor +
-                    "' written by the scalar unit were never written back; DataCacheCleanAndInvalid makes them visible";
-        g_launch->reporter.Add(std::move(h));
-    }
 }
 
 }  // namespace ascsim

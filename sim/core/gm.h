@@ -1,5 +1,6 @@
-// Global memory of a launch: the argument map (bounds, write permission) and the shadow that orders accesses within a
-// core (MTE3 -> MTE2) and between cores (two blocks on one address without a SyncAll or flag between them).
+// Global memory of a launch: the argument map (bounds, write permission) and the shadow that orders accesses
+// within a core (MTE3 -> MTE2) and between cores (two blocks on one address without a SyncAll or flag between
+// them).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,7 +18,8 @@ struct Block;
 
 constexpr uint64_t kCacheLine = 64;  // scalar data cache line
 
-// Who touched a granule: core, pipe, atomic or not, interval of that core between two cross-core synchronisations.
+// Who touched a granule: core, pipe, atomic or not, interval of that core between two cross-core
+// synchronisations.
 struct Toucher {
     uint32_t core, pipe, atomic, tick;
     uint32_t Pack() const { return core << 22 | pipe << 19 | atomic << 18 | (tick & 0x3ffff); }
@@ -25,8 +27,12 @@ struct Toucher {
 };
 
 class GmPlane {
-public:
-    void Bind(uint32_t* epoch, uint32_t* meta) { epoch_ = epoch; meta_ = meta; parts_.clear(); }
+ public:
+    void Bind(uint32_t* epoch, uint32_t* meta) {
+        epoch_ = epoch;
+        meta_ = meta;
+        parts_.clear();
+    }
     uint32_t MaxIn(uint64_t g0, uint64_t g1) const { return MaxEpoch(epoch_ + g0, g1 - g0); }
     uint32_t epoch(uint64_t g) const { return epoch_[g]; }
     // All granules in [g0, g1) untouched since `base`, or touched by core/pipe `key` at epochs up to `know`.
@@ -49,7 +55,7 @@ public:
         }
     }
 
-private:
+ private:
     struct Part {
         uint32_t latest = 0, owner = 0;  // valid while equal to the granule's epoch and meta
         uint32_t epoch[kGranule], meta[kGranule];
@@ -78,7 +84,7 @@ struct DataCache {
 };
 
 class GlobalMemory {
-public:
+ public:
     void Build(const AscsimArg* args, int32_t n, uint32_t base);
     const Segment* Find(uint64_t address) const;
     std::string Name(uint64_t address) const;
@@ -89,14 +95,16 @@ public:
     void FinishCaches();
     const std::vector<Segment>& segments() const { return segments_; }
 
-private:
+ private:
+    void NoteReadBack(Block& block, const Op& op, const Segment& s, uint64_t b, uint64_t e);
     void Scalar(Block& block, const Op& op, const Access& a);
     void Run(Block& block, const Op& op, const Access& a, Segment& s, uint64_t b, uint64_t e, uint32_t epoch);
     Segment* FindMutable(uint64_t address) { return const_cast<Segment*>(Find(address)); }
     std::vector<Segment> segments_;
     mutable size_t last_ = 0;
     uint32_t base_ = 0;
-    std::unordered_map<uint64_t, uint32_t> scalar_lines_;  // line -> last core that wrote it through its cache
+    std::unordered_map<uint64_t, uint32_t>
+        scalar_lines_;  // line -> last core that wrote it through its cache
 };
 
 // A DMA access to lines that are dirty in a scalar cache.

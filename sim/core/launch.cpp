@@ -17,7 +17,9 @@ void LoadSoc(const AscsimLaunch& r, const ConfigText& c) {
     const std::string name = c.Text("soc.name", "ascend310p");
     std::strncpy(s.name, name.c_str(), sizeof s.name - 1);
     s.is_310p = name.find("310") != std::string::npos;
-    auto size = [&](Mem m, const char* key, double fallback) { s.bytes[int(m)] = uint64_t(c.Number(key, fallback)); };
+    auto size = [&](Mem m, const char* key, double fallback) {
+        s.bytes[int(m)] = uint64_t(c.Number(key, fallback));
+    };
     size(Mem::UB, "sizes.ub", s.is_310p ? 262144 : 196608);
     s.bytes[int(Mem::UB)] -= uint64_t(c.Number("sizes.ub_reserved", 0));
     size(Mem::L1, "sizes.l1", s.is_310p ? 1048576 : 524288);
@@ -26,7 +28,8 @@ void LoadSoc(const AscsimLaunch& r, const ConfigText& c) {
     size(Mem::L0C, "sizes.l0c", s.is_310p ? 262144 : 131072);
     size(Mem::BT, "sizes.bt", s.is_310p ? 0 : 1024);
     size(Mem::FB, "sizes.fb", s.is_310p ? 0 : 7168);
-    s.max_block_dim = uint32_t(c.Number("cores.vector", s.is_310p ? 8 : 40) + c.Number("cores.extra_vector", 0));
+    s.max_block_dim =
+        uint32_t(c.Number("cores.vector", s.is_310p ? 8 : 40) + c.Number("cores.extra_vector", 0));
     s.event_ids = std::min(16u, uint32_t(c.Number("cores.max_events", 8)));
     s.queue_depth_limit = uint32_t(c.Number("cores.queue_tensors", 8));
     s.fp16_saturate = c.Number("numerics.fp16_saturate", s.is_310p) != 0;
@@ -66,8 +69,10 @@ std::string ReportJson(Launch& launch) {
     Json out;
     const bool ok = launch.error.empty() && !launch.reporter.HasError();
     out.Open('{').Key("ok").Bool(ok).Key("error");
-    if (launch.error.empty()) out.Null();
-    else out.Str(launch.error);
+    if (launch.error.empty())
+        out.Null();
+    else
+        out.Str(launch.error);
     out.Key("hazards");
     launch.reporter.Write(out);
     out.Key("prints").Open('[');

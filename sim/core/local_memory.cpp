@@ -1,5 +1,5 @@
-// Pool of local memories. A set is poisoned with 0xff (a NaN in half, bfloat16 and float, -1 in integers) below its
-// high-water mark only; epochs never go back, so the shadow needs no clearing.
+// Pool of local memories. A set is poisoned with 0xff (a NaN in half, bfloat16 and float, -1 in integers)
+// below its high-water mark only; epochs never go back, so the shadow needs no clearing.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -13,7 +13,8 @@ namespace {
 std::vector<std::unique_ptr<LocalSet>> g_pool;
 
 void* Map(uint64_t bytes) {
-    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) throw std::bad_alloc();
     return p;
 }
@@ -50,7 +51,6 @@ std::unique_ptr<LocalSet> TakeLocalSet() {
         if (m.capacity < bytes) {
             m = Memory{};
             Build(m, bytes);
-
         }
         std::memset(m.data, 0xff, m.used);
         if (m.used) m.init.Clear(m.used);
@@ -59,6 +59,10 @@ std::unique_ptr<LocalSet> TakeLocalSet() {
     return set;
 }
 
-void ReturnLocalSet(std::unique_ptr<LocalSet> set) { g_pool.push_back(std::move(set)); }
+void ReturnLocalSet(std::unique_ptr<LocalSet> set) {
+    // With checks off the vector calls write past the engine: how far is unknown.
+    if (!g_soc.checks) set->mem[int(Mem::UB)].used = g_soc.bytes[int(Mem::UB)];
+    g_pool.push_back(std::move(set));
+}
 
 }  // namespace ascsim

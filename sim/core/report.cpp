@@ -11,11 +11,14 @@ void Reporter::Add(Hazard h) {
     // The buffers of one queue are one cause: "TQue<VECIN> buffer 1 (line 8)" counts with buffer 0.
     std::string cause = h.tensor;
     if (const auto at = cause.find(" buffer "); at != std::string::npos)
-        cause.erase(at, cause.find(" (", at) == std::string::npos ? std::string::npos : cause.find(" (", at) - at);
+        cause.erase(
+            at, cause.find(" (", at) == std::string::npos ? std::string::npos : cause.find(" (", at) - at);
     const Key key{h.rule, h.site.file, h.site.line, h.other.file, h.other.line, std::move(cause)};
     const auto [it, fresh] = index_.try_emplace(key, hazards_.size());
-    if (fresh) hazards_.push_back(std::move(h));
-    else ++hazards_[it->second].count;
+    if (fresh)
+        hazards_.push_back(std::move(h));
+    else
+        ++hazards_[it->second].count;
 }
 
 void Reporter::Write(Json& out) const {
@@ -25,7 +28,13 @@ void Reporter::Write(Json& out) const {
         out.Open('{');
         out.Key("rule").Str(h.rule).Key("severity").Str(severities[int(h.severity)]);
         out.Key("kernel_file").Str(h.site.file).Key("line").Int(h.site.line).Key("api").Str(h.site.api);
-        out.Key("tensor").Str(h.tensor).Key("bytes").Open('[').Int(int64_t(h.begin)).Int(int64_t(h.end)).Close(']');
+        out.Key("tensor")
+            .Str(h.tensor)
+            .Key("bytes")
+            .Open('[')
+            .Int(int64_t(h.begin))
+            .Int(int64_t(h.end))
+            .Close(']');
         out.Key("core").Int(h.core).Key("pipe").Str(h.pipe).Key("other");
         if (h.has_other) {
             out.Open('{').Key("api").Str(h.other.api).Key("file").Str(h.other.file);

@@ -11,7 +11,7 @@
 
 namespace ascsim {
 
-struct Site {
+struct SourceSite {
     const char* api = "";
     const char* file = "";
     uint32_t line = 0;
@@ -20,26 +20,26 @@ struct Site {
 struct Hazard {
     std::string rule;
     Severity severity = Severity::Error;
-    Site site;
+    SourceSite site;
     std::string pipe;
     std::string tensor;
     uint64_t begin = 0, end = 0;
     uint32_t core = 0;
     bool has_other = false;
-    Site other;
+    SourceSite other;
     std::string other_pipe;
     std::string message;
     uint64_t count = 1;
 };
 
 class Reporter {
-public:
+ public:
     // Same rule, call sites and tensor: counted, not repeated.
     void Add(Hazard hazard);
     bool HasError() const { return errors_ > 0; }
     void Write(Json& out) const;
 
-private:
+ private:
     using Key = std::tuple<std::string, const char*, uint32_t, const char*, uint32_t, std::string>;
     std::map<Key, size_t> index_;
     std::vector<Hazard> hazards_;

@@ -1,6 +1,6 @@
-// Shadow of one local memory: who touched each 32-byte granule last, per pipe, and which bytes are initialised.
-// Epochs lie in one uint32 array per pipe and direction, so that a range is tested by a vector maximum and marked by a
-// fill. Granules touched only in part keep an exact per-byte record beside it.
+// Shadow of one local memory: who touched each 32-byte granule last, per pipe, and which bytes are
+// initialised. Epochs lie in one uint32 array per pipe and direction, so that a range is tested by a vector
+// maximum and marked by a fill. Granules touched only in part keep an exact per-byte record beside it.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -29,14 +29,20 @@ inline Foot Reduce(const Access& a) {
     if (!a.block_bytes || !a.blocks || !a.repeats) return f;
     f.bytes = a.block_bytes;
     if (a.blocks > 1 && a.block_stride) {
-        if (a.block_stride <= f.bytes) f.bytes += (a.blocks - 1) * a.block_stride;
-        else f.n1 = a.blocks, f.s1 = a.block_stride;
+        if (a.block_stride <= f.bytes)
+            f.bytes += (a.blocks - 1) * a.block_stride;
+        else
+            f.n1 = a.blocks, f.s1 = a.block_stride;
     }
     if (a.repeats > 1 && a.repeat_stride) {
-        if (f.n1 == 1 && a.repeat_stride <= f.bytes) f.bytes += (a.repeats - 1) * a.repeat_stride;
-        else if (f.n1 == 1) f.n1 = a.repeats, f.s1 = a.repeat_stride;
-        else if (a.repeat_stride == f.n1 * f.s1) f.n1 *= a.repeats;
-        else f.n2 = a.repeats, f.s2 = a.repeat_stride;
+        if (f.n1 == 1 && a.repeat_stride <= f.bytes)
+            f.bytes += (a.repeats - 1) * a.repeat_stride;
+        else if (f.n1 == 1)
+            f.n1 = a.repeats, f.s1 = a.repeat_stride;
+        else if (a.repeat_stride == f.n1 * f.s1)
+            f.n1 *= a.repeats;
+        else
+            f.n2 = a.repeats, f.s2 = a.repeat_stride;
     }
     return f;
 }
@@ -64,12 +70,12 @@ inline uint32_t MaxEpoch(const uint32_t* e, uint64_t n) {
 }
 
 struct Conflict {
-    uint32_t epoch = 0;            // latest conflicting operation
-    uint64_t begin = 0, end = 0;   // first conflicting stretch
+    uint32_t epoch = 0;           // latest conflicting operation
+    uint64_t begin = 0, end = 0;  // first conflicting stretch
 };
 
 class Plane {
-public:
+ public:
     void Init(uint32_t* epoch) { epoch_ = epoch; }
     uint32_t high() const { return high_; }
 
@@ -96,9 +102,13 @@ public:
             return true;
         });
     }
-    void Reset() { high_ = 0; parts_.clear(); part_of_.clear(); }
+    void Reset() {
+        high_ = 0;
+        parts_.clear();
+        part_of_.clear();
+    }
 
-private:
+ private:
     struct Part {
         uint32_t latest;  // valid while equal to the granule's epoch; a later full touch supersedes it
         uint32_t byte[kGranule];
@@ -117,7 +127,10 @@ private:
     bool CheckExact(uint64_t b, uint64_t e, uint32_t know, Conflict* out) const {
         bool found = false;
         for (uint64_t g = b / kGranule; g * kGranule < e; ++g) {
-            if (epoch_[g] <= know) { if (found) break; continue; }
+            if (epoch_[g] <= know) {
+                if (found) break;
+                continue;
+            }
             const uint64_t lo = std::max(b, g * kGranule), hi = std::min(e, (g + 1) * kGranule);
             const Part* p = g < part_of_.size() && part_of_[g] ? &parts_[part_of_[g] - 1] : nullptr;
             if (p && p->latest == epoch_[g]) {
@@ -144,7 +157,7 @@ private:
 
 // Which bytes hold a defined value: one mask per granule.
 class InitMap {
-public:
+ public:
     void Init(uint32_t* mask) { mask_ = mask; }
     void Clear(uint64_t bytes) { std::memset(mask_, 0, (bytes + kGranule - 1) / kGranule * 4); }
     void Set(const Foot& f) {
@@ -171,7 +184,7 @@ public:
         });
     }
 
-private:
+ private:
     template <typename Fn>
     void Edges(uint64_t b, uint64_t e, Fn fn) {
         const uint64_t g0 = b / kGranule, g1 = e / kGranule;
@@ -186,7 +199,10 @@ private:
         for (uint64_t g = b / kGranule; g * kGranule < e; ++g) {
             const uint64_t lo = std::max(b, g * kGranule), hi = std::min(e, (g + 1) * kGranule);
             const uint32_t holes = ~mask_[g] & ByteMask(lo % kGranule, hi - g * kGranule);
-            if (!holes) { if (found) break; continue; }
+            if (!holes) {
+                if (found) break;
+                continue;
+            }
             if (!found) out->begin = g * kGranule + __builtin_ctz(holes);
             out->end = g * kGranule + 32 - __builtin_clz(holes);
             found = true;

@@ -38,7 +38,7 @@ struct LocalSet {
 struct Flag {
     bool set = false;
     Clock know{};
-    Site site;
+    SourceSite site;
 };
 
 struct Allocation {
@@ -53,10 +53,10 @@ enum class Wait : uint8_t { None, SyncAll, Signal, Spin };
 struct Block {
     CoreState core;
     std::unique_ptr<LocalSet> local;
-    uint32_t base = 0;     // epochs at or below belong to earlier blocks
+    uint32_t base = 0;  // epochs at or below belong to earlier blocks
     uint32_t clock[8] = {};
     Clock know[kPipes];
-    std::vector<Site> sites[kPipes];
+    std::vector<SourceSite> sites[kPipes];
     Flag flags[kPipes][kPipes][16];
     std::vector<Record> records;
     std::vector<Allocation> allocations;
@@ -88,8 +88,8 @@ struct Launch {
     bool stopped = false;
     bool scalar_writes = false;  // some block wrote GM through its scalar cache
     std::unordered_map<uint64_t, std::vector<uint32_t>> signals;  // software flags: key -> snapshot of `seen`
-    std::unordered_map<uint32_t, uint32_t> arrivals;             // CrossCoreSetFlag mode 0: flag -> blocks so far
-    std::vector<uint32_t> sync_all;                              // blocks waiting in SyncAll
+    std::unordered_map<uint32_t, uint32_t> arrivals;  // CrossCoreSetFlag mode 0: flag -> blocks so far
+    std::vector<uint32_t> sync_all;                   // blocks waiting in SyncAll
 };
 
 struct KernelStop {};  // thrown through the kernel when it cannot continue
@@ -97,7 +97,7 @@ struct KernelStop {};  // thrown through the kernel when it cannot continue
 extern Launch* g_launch;
 extern Block* g_block;
 
-const Site& SiteOf(const Block& block, Pipe pipe, uint32_t epoch);
+const SourceSite& SiteOf(const Block& block, Pipe pipe, uint32_t epoch);
 const Allocation* FindAllocation(const Block& block, Mem mem, uint64_t offset);
 std::string LocalName(const Block& block, Mem mem, uint64_t offset);
 

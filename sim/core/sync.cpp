@@ -18,9 +18,10 @@ void Set(Block& b, Op& op) {
     Flag& flag = b.flags[int(op.pipe)][int(op.peer)][op.event];
     JoinDispatch(b, op.pipe);
     if (flag.set)
-        Report(Severity::Error, op, "flag.set_twice", "event %s id %d is set again before anyone waited for it (set by %s at line "
-               "%u): the hardware hangs or loses one; WaitFlag first or take another id", EventName(op.pipe, op.peer).c_str(),
-               op.event, flag.site.api, flag.site.line);
+        Report(Severity::Error, op, "flag.set_twice",
+               "event %s id %d is set again before anyone waited for it (set by %s at line "
+               "%u): the hardware hangs or loses one; WaitFlag first or take another id",
+               EventName(op.pipe, op.peer).c_str(), op.event, flag.site.api, flag.site.line);
     flag.set = true;
     flag.know = b.know[int(op.pipe)];
     flag.know[int(op.pipe)] = b.clock[int(op.pipe)];
@@ -31,9 +32,10 @@ void Take(Block& b, Op& op) {
     Flag& flag = b.flags[int(op.peer)][int(op.pipe)][op.event];
     JoinDispatch(b, op.pipe);
     if (!flag.set) {
-        Report(Severity::Error, op, "flag.wait_unset", "no SetFlag precedes this wait for event %s id %d: pipe %s stops there "
-               "(deadlock unless the set comes later in program order)", EventName(op.peer, op.pipe).c_str(), op.event,
-               PipeName(op.pipe));
+        Report(Severity::Error, op, "flag.wait_unset",
+               "no SetFlag precedes this wait for event %s id %d: pipe %s stops there "
+               "(deadlock unless the set comes later in program order)",
+               EventName(op.peer, op.pipe).c_str(), op.event, PipeName(op.pipe));
         return;
     }
     flag.set = false;
@@ -67,7 +69,8 @@ void IssueSync(Op& op) {
     Block& b = *g_block;
     if (op.kind != OpKind::Barrier) {
         if (op.event < 0 || op.event >= int32_t(g_soc.event_ids)) {
-            Report(Severity::Error, op, "flag.id", "event id %d: allowed 0 … %u on %s", op.event, g_soc.event_ids - 1, g_soc.name);
+            Report(Severity::Error, op, "flag.id", "event id %d: allowed 0 … %u on %s", op.event,
+                   g_soc.event_ids - 1, g_soc.name);
             return;
         }
         if (g_soc.checks) op.kind == OpKind::SetFlag ? Set(b, op) : Take(b, op);
@@ -83,9 +86,10 @@ void FinishFlags(Block& b) {
             for (Flag& flag : b.flags[p][q]) {
                 if (!flag.set) continue;
                 Op op = CallSite(flag.site.api, Loc{flag.site.file, flag.site.line}, Pipe(p));
-                Report(Severity::Error, op, "flag.unpaired", "event %s id %d is still set at the end of the kernel: the next "
-                       "kernel on this core meets it; every SetFlag needs its WaitFlag", EventName(Pipe(p), Pipe(q)).c_str(),
-                       int(&flag - b.flags[p][q]));
+                Report(Severity::Error, op, "flag.unpaired",
+                       "event %s id %d is still set at the end of the kernel: the next "
+                       "kernel on this core meets it; every SetFlag needs its WaitFlag",
+                       EventName(Pipe(p), Pipe(q)).c_str(), int(&flag - b.flags[p][q]));
                 flag.set = false;
             }
 }
@@ -113,15 +117,20 @@ void SyncAllBlocks(const char* api, uint32_t used_cores, Loc loc) {
     Op op = SyncOp(api, OpKind::SyncAll, Pipe::S, Pipe::S, -1, loc);
     const uint32_t total = used_cores ? used_cores : self.core.block_num;
     if (total > self.core.block_num)
-        Fail(op, "sync.cores", "waits for %u cores, the launch has %u blocks (deadlock)", total, self.core.block_num);
+        Fail(op, "sync.cores", "waits for %u cores, the launch has %u blocks (deadlock)", total,
+             self.core.block_num);
     if (self.core.block_num > g_soc.max_block_dim && g_soc.max_block_dim)
-        Report(Severity::Error, op, "sync.resident", "%u blocks but %u cores on %s: blocks that are not resident cannot arrive "
-               "(deadlock); launch at most %u", self.core.block_num, g_soc.max_block_dim, g_soc.name, g_soc.max_block_dim);
+        Report(Severity::Error, op, "sync.resident",
+               "%u blocks but %u cores on %s: blocks that are not resident cannot arrive "
+               "(deadlock); launch at most %u",
+               self.core.block_num, g_soc.max_block_dim, g_soc.name, g_soc.max_block_dim);
     if (g_soc.record) KeepRecord(op, false, Pipe::S);
     auto& arrived = g_launch->sync_all;
     arrived.push_back(self.core.block_idx);
     if (arrived.size() < total) {
-        Yield(Wait::SyncAll, std::string(api) + " (" + std::to_string(arrived.size()) + " of " + std::to_string(total) + " arrived)",
+        Yield(Wait::SyncAll,
+              std::string(api) + " (" + std::to_string(arrived.size()) + " of " + std::to_string(total) +
+                  " arrived)",
               loc);
         return;
     }
@@ -140,11 +149,15 @@ void SyncAllBlocks(const char* api, uint32_t used_cores, Loc loc) {
 void RaiseSignal(const char* api, uint64_t key, Loc loc) {
     PipeBarrierAll(api, loc);
     Block& self = *g_block;
-    if (g_soc.record) KeepRecord(SyncOp(api, OpKind::CrossSet, Pipe::S, Pipe::S, int32_t(key & 0x7fffffff), loc), false, Pipe::S);
+    if (g_soc.record)
+        KeepRecord(SyncOp(api, OpKind::CrossSet, Pipe::S, Pipe::S, int32_t(key & 0x7fffffff), loc), false,
+                   Pipe::S);
     self.seen[self.core.block_idx] = self.tick;
     auto& queue = g_launch->signals[key];
-    if (queue.empty()) queue = self.seen;
-    else for (size_t c = 0; c < queue.size(); ++c) queue[c] = std::max(queue[c], self.seen[c]);
+    if (queue.empty())
+        queue = self.seen;
+    else
+        for (size_t c = 0; c < queue.size(); ++c) queue[c] = std::max(queue[c], self.seen[c]);
     ++self.tick;
 }
 
@@ -155,13 +168,14 @@ void AwaitSignal(const char* api, uint64_t key, const char* description, Loc loc
     for (size_t c = 0; c < snapshot.size(); ++c)
         if (c != self.core.block_idx) self.seen[c] = std::max(self.seen[c], snapshot[c]);
     g_launch->signals.erase(key);
-    if (g_soc.record) KeepRecord(SyncOp(api, OpKind::CrossWait, Pipe::S, Pipe::S, int32_t(key & 0x7fffffff), loc), false, Pipe::S);
+    if (g_soc.record)
+        KeepRecord(SyncOp(api, OpKind::CrossWait, Pipe::S, Pipe::S, int32_t(key & 0x7fffffff), loc), false,
+                   Pipe::S);
     PipeBarrierAll(api, loc);
 }
 
 void CrossCoreArrive(const char* api, uint32_t flag, Loc loc) {
-    if (flag > 10)
-        Report(Severity::Error, CallSite(api, loc), "flag.id", "flag id %u; allowed 0 … 10", flag);
+    if (flag > 10) Report(Severity::Error, CallSite(api, loc), "flag.id", "flag id %u; allowed 0 … 10", flag);
     auto& arrived = g_launch->arrivals[flag];
     const uint32_t me = g_block->core.block_idx;
     RaiseSignal(api, SignalKey(&g_launch->arrivals, int32_t(me), int32_t(0x4000 + flag)), loc);
@@ -176,11 +190,13 @@ void CrossCoreArrive(const char* api, uint32_t flag, Loc loc) {
         for (size_t c = 0; c < all.size(); ++c) all[c] = std::max(all[c], it->second[c]);
         g_launch->signals.erase(it);
     }
-    for (uint32_t i = 0; i < all.size(); ++i) g_launch->signals[SignalKey(&g_launch->arrivals, int32_t(i), int32_t(0x5000 + flag))] = all;
+    for (uint32_t i = 0; i < all.size(); ++i)
+        g_launch->signals[SignalKey(&g_launch->arrivals, int32_t(i), int32_t(0x5000 + flag))] = all;
 }
 
 void CrossCoreAwait(const char* api, uint32_t flag, Loc loc) {
-    const uint64_t key = SignalKey(&g_launch->arrivals, int32_t(g_block->core.block_idx), int32_t(0x5000 + flag));
+    const uint64_t key =
+        SignalKey(&g_launch->arrivals, int32_t(g_block->core.block_idx), int32_t(0x5000 + flag));
     AwaitSignal(api, key, "for all blocks", loc);
 }
 

@@ -8,4 +8,5 @@
 #include "ascsim/system.h"
 #include "ascsim/tiling.h"
 #include "ascsim/vector.h"
+#include "ascsim/copy.h"
 #include "ascsim/debug.h"

@@ -1,4 +1,5 @@
-// One fault per entry, and beside it the twin that does it right. Arguments: x (input), z (output), w (workspace).
+// One fault per entry, and beside it the twin that does it right. Arguments: x (input), z (output), w
+// (workspace).
 #include "mini.h"
 
 namespace {
@@ -285,9 +286,10 @@ MINI(set_twice) {
 }
 MINI(wait_unset) { WaitFlag<HardEvent::V_MTE3>(1); }
 MINI(unpaired) { SetFlag<HardEvent::V_MTE3>(2); }
+MINI(event_reserved) { Sync<HardEvent::V_MTE3>(7); }
 MINI(event_id) { Sync<HardEvent::V_MTE3>(8); }
 MINI(events_good) {
-    for (int id = 0; id < 8; ++id) Sync<HardEvent::V_MTE3>(id);
+    for (int id = 0; id < 6; ++id) Sync<HardEvent::V_MTE3>(id);
     set_flag(PIPE_V, PIPE_MTE3, EVENT_ID0);
     wait_flag(PIPE_V, PIPE_MTE3, EVENT_ID0);
     pipe_barrier(PIPE_ALL);

@@ -10,13 +10,15 @@ struct MiniArgs {
     template <typename T>
     GlobalTensor<T> gm(int i, uint64_t elements = 0) const {
         GlobalTensor<T> t;
-        if (elements) t.SetGlobalBuffer(reinterpret_cast<T*>(pointers[i]), elements);
-        else t.SetGlobalBuffer(reinterpret_cast<T*>(pointers[i]));
+        if (elements)
+            t.SetGlobalBuffer(reinterpret_cast<T*>(pointers[i]), elements);
+        else
+            t.SetGlobalBuffer(reinterpret_cast<T*>(pointers[i]));
         return t;
     }
 };
 
-#define MINI(name) \
-    static void name##_body(MiniArgs arg); \
+#define MINI(name)                                                             \
+    static void name##_body(MiniArgs arg);                                     \
     extern "C" void name(void** pointers) { name##_body(MiniArgs{pointers}); } \
     static void name##_body([[maybe_unused]] MiniArgs arg)

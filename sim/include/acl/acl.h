@@ -1,5 +1,5 @@
-// Device runtime calls for host code that launches kernels itself (.asc files): device memory is host memory, every
-// allocation is an argument of every launch, launches run at once in the simulator.
+// Device runtime calls for host code that launches kernels itself (.asc files): device memory is host memory,
+// every allocation is an argument of every launch, launches run at once in the simulator.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,11 +12,18 @@ typedef void* aclrtEvent;
 #define ACL_ERROR_NONE 0
 
 enum aclrtMemMallocPolicy {
-    ACL_MEM_MALLOC_HUGE_FIRST, ACL_MEM_MALLOC_HUGE_ONLY, ACL_MEM_MALLOC_NORMAL_ONLY, ACL_MEM_MALLOC_HUGE_FIRST_P2P,
-    ACL_MEM_MALLOC_HUGE_ONLY_P2P, ACL_MEM_MALLOC_NORMAL_ONLY_P2P,
+    ACL_MEM_MALLOC_HUGE_FIRST,
+    ACL_MEM_MALLOC_HUGE_ONLY,
+    ACL_MEM_MALLOC_NORMAL_ONLY,
+    ACL_MEM_MALLOC_HUGE_FIRST_P2P,
+    ACL_MEM_MALLOC_HUGE_ONLY_P2P,
+    ACL_MEM_MALLOC_NORMAL_ONLY_P2P,
 };
 enum aclrtMemcpyKind {
-    ACL_MEMCPY_HOST_TO_HOST, ACL_MEMCPY_HOST_TO_DEVICE, ACL_MEMCPY_DEVICE_TO_HOST, ACL_MEMCPY_DEVICE_TO_DEVICE,
+    ACL_MEMCPY_HOST_TO_HOST,
+    ACL_MEMCPY_HOST_TO_DEVICE,
+    ACL_MEMCPY_DEVICE_TO_HOST,
+    ACL_MEMCPY_DEVICE_TO_DEVICE,
 };
 
 aclError aclInit(const char* config);
@@ -37,7 +44,8 @@ aclError aclrtMallocHost(void** pointer, size_t bytes);
 aclError aclrtFreeHost(void* pointer);
 aclError aclrtMemset(void* pointer, size_t capacity, int32_t value, size_t bytes);
 aclError aclrtMemcpy(void* dst, size_t capacity, const void* src, size_t bytes, aclrtMemcpyKind kind);
-aclError aclrtMemcpyAsync(void* dst, size_t capacity, const void* src, size_t bytes, aclrtMemcpyKind kind, aclrtStream stream);
+aclError aclrtMemcpyAsync(void* dst, size_t capacity, const void* src, size_t bytes, aclrtMemcpyKind kind,
+                          aclrtStream stream);
 const char* aclGetRecentErrMsg();
 
 namespace ascsim {

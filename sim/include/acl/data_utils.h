@@ -8,8 +8,8 @@
 #define INFO_LOG(format, ...) std::fprintf(stdout, "[INFO] " format "\n" __VA_OPT__(, ) __VA_ARGS__)
 #define WARN_LOG(format, ...) std::fprintf(stdout, "[WARN] " format "\n" __VA_OPT__(, ) __VA_ARGS__)
 #define ERROR_LOG(format, ...) std::fprintf(stdout, "[ERROR] " format "\n" __VA_OPT__(, ) __VA_ARGS__)
-#define CHECK_ACL(call) \
-    do { \
+#define CHECK_ACL(call)                                                                              \
+    do {                                                                                             \
         if (const int error_ = (call)) ERROR_LOG("%s:%d: acl error %d", __FILE__, __LINE__, error_); \
     } while (0)
 
@@ -18,7 +18,8 @@ inline bool ReadFile(const std::string& path, size_t& size, void* buffer, size_t
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     if (!file) return ERROR_LOG("cannot open %s", path.c_str()), false;
     size = size_t(file.tellg());
-    if (size == 0 || size > capacity) return ERROR_LOG("%s: %zu bytes, buffer has %zu", path.c_str(), size, capacity), false;
+    if (size == 0 || size > capacity)
+        return ERROR_LOG("%s: %zu bytes, buffer has %zu", path.c_str(), size, capacity), false;
     file.seekg(0);
     return bool(file.read(static_cast<char*>(buffer), std::streamsize(size)));
 }

@@ -4,8 +4,24 @@
 
 namespace AscendC {
 
-enum class pad_t { PAD_NONE = 0, PAD_MODE1, PAD_MODE2, PAD_MODE3, PAD_MODE4, PAD_MODE5, PAD_MODE6, PAD_MODE7, PAD_MODE8 };
-enum class BlockMode : uint8_t { BLOCK_MODE_NORMAL = 0, BLOCK_MODE_MATRIX, BLOCK_MODE_VECTOR, BLOCK_MODE_SMALL_CHANNEL, BLOCK_MODE_DEPTHWISE };
+enum class pad_t {
+    PAD_NONE = 0,
+    PAD_MODE1,
+    PAD_MODE2,
+    PAD_MODE3,
+    PAD_MODE4,
+    PAD_MODE5,
+    PAD_MODE6,
+    PAD_MODE7,
+    PAD_MODE8
+};
+enum class BlockMode : uint8_t {
+    BLOCK_MODE_NORMAL = 0,
+    BLOCK_MODE_MATRIX,
+    BLOCK_MODE_VECTOR,
+    BLOCK_MODE_SMALL_CHANNEL,
+    BLOCK_MODE_DEPTHWISE
+};
 enum class DeqScale : uint8_t { DEQ_NONE = 0, DEQ, VDEQ, DEQ8, VDEQ8, DEQ16, VDEQ16 };
 
 struct DataCopyParams {
@@ -20,8 +36,15 @@ struct DataCopyParams {
 
 struct DataCopyEnhancedParams {
     DataCopyEnhancedParams() {}
-    DataCopyEnhancedParams(BlockMode mode, DeqScale scale, uint64_t value, uint8_t sid, bool relu, pad_t pad, uint64_t padding)
-        : blockMode(mode), deqScale(scale), deqValue(value), sidStoreMode(sid), isRelu(relu), padMode(pad), padValue(padding) {}
+    DataCopyEnhancedParams(BlockMode mode, DeqScale scale, uint64_t value, uint8_t sid, bool relu, pad_t pad,
+                           uint64_t padding)
+        : blockMode(mode),
+          deqScale(scale),
+          deqValue(value),
+          sidStoreMode(sid),
+          isRelu(relu),
+          padMode(pad),
+          padValue(padding) {}
     BlockMode blockMode = BlockMode::BLOCK_MODE_NORMAL;
     DeqScale deqScale = DeqScale::DEQ_NONE;
     uint64_t deqValue = 0;
@@ -37,7 +60,7 @@ struct DataCopyPadParams {
     DataCopyPadParams(bool pad, uint8_t left, uint8_t right, uint64_t value)
         : isPad(pad), leftPadding(left), rightPadding(right), paddingValue(value) {}
     bool isPad = false;
-    uint8_t leftPadding = 0;   // elements
+    uint8_t leftPadding = 0;  // elements
     uint8_t rightPadding = 0;
     uint64_t paddingValue = 0;
 };

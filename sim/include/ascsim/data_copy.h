@@ -1,4 +1,5 @@
-// DataCopy (count, DataCopyParams, slices) and DataCopyPad. asc-devkit: API pages DataCopy, DataCopyPad (ISASI).
+// DataCopy (count, DataCopyParams, slices) and DataCopyPad. asc-devkit: API pages DataCopy, DataCopyPad
+// (ISASI).
 #pragma once
 #include "ascsim/event.h"
 #include "ascsim/move.h"
@@ -9,47 +10,69 @@ namespace AscendC {
 template <typename Dst, typename Src>
 void CopyBlocks(const Dst& dst, const Src& src, const DataCopyParams& p, uint32_t element, Loc loc) {
     if (p.blockCount > 4095)
-        ascsim::Report(ascsim::Severity::Error, ascsim::CallSite("DataCopy", loc), "param.range", "blockCount %u; allowed 0 … 4095", p.blockCount);
+        ascsim::Report(ascsim::Severity::Error, ascsim::CallSite("DataCopy", loc), "param.range",
+                       "blockCount %u; allowed 0 … 4095", p.blockCount);
     const uint32_t bytes = p.blockLen * 32u;
     const ascsim::Rows rows{p.blockCount, bytes, bytes + p.srcStride * 32ull, bytes + p.dstStride * 32ull};
     if (ascsim::Move("DataCopy", dst, src, rows, bytes, element, loc))
-        ascsim::CopyRows(ascsim::Bytes(dst), ascsim::Bytes(src), rows, ascsim::MemOfTensor(dst) == ascsim::Mem::GM);
+        ascsim::CopyRows(ascsim::Bytes(dst), ascsim::Bytes(src), rows,
+                         ascsim::MemOfTensor(dst) == ascsim::Mem::GM);
 }
 
 // `count` elements in one stretch; the hardware moves whole 32-byte blocks and drops the rest.
 template <typename Dst, typename Src>
 void CopyCount(const Dst& dst, const Src& src, uint64_t bytes, uint32_t element, Loc loc) {
     if (bytes % 32)
-        ascsim::Report(ascsim::Severity::Error, ascsim::CallSite("DataCopy", loc), "param.count_not_block",
-                       "%llu bytes are not a multiple of 32: the hardware copies %llu and leaves the last %llu; %s",
-                       (unsigned long long)bytes, (unsigned long long)(bytes / 32 * 32), (unsigned long long)(bytes % 32),
-                       ascsim::Soc().is_310p ? "pad the row" : "use DataCopyPad");
+        ascsim::Report(
+            ascsim::Severity::Error, ascsim::CallSite("DataCopy", loc), "param.count_not_block",
+            "%llu bytes are not a multiple of 32: the hardware copies %llu and leaves the last %llu; %s",
+            (unsigned long long)bytes, (unsigned long long)(bytes / 32 * 32),
+            (unsigned long long)(bytes % 32), ascsim::Soc().is_310p ? "pad the row" : "use DataCopyPad");
     const uint32_t whole = uint32_t(bytes / 32 * 32);
     const ascsim::Rows rows{1, whole, whole, whole};
     if (ascsim::Move("DataCopy", dst, src, rows, whole, element, loc))
-        ascsim::CopyRows(ascsim::Bytes(dst), ascsim::Bytes(src), rows, ascsim::MemOfTensor(dst) == ascsim::Mem::GM);
+        ascsim::CopyRows(ascsim::Bytes(dst), ascsim::Bytes(src), rows,
+                         ascsim::MemOfTensor(dst) == ascsim::Mem::GM);
 }
 
 template <typename T>
-void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& p, Loc loc = Loc::Here()) { CopyBlocks(dst, src, p, sizeof(T), loc); }
+void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& p,
+              Loc loc = Loc::Here()) {
+    CopyBlocks(dst, src, p, sizeof(T), loc);
+}
 template <typename T>
-void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p, Loc loc = Loc::Here()) { CopyBlocks(dst, src, p, sizeof(T), loc); }
+void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p,
+              Loc loc = Loc::Here()) {
+    CopyBlocks(dst, src, p, sizeof(T), loc);
+}
 template <typename T>
-void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p, Loc loc = Loc::Here()) { CopyBlocks(dst, src, p, sizeof(T), loc); }
+void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p,
+              Loc loc = Loc::Here()) {
+    CopyBlocks(dst, src, p, sizeof(T), loc);
+}
 template <typename T>
-void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, uint32_t count, Loc loc = Loc::Here()) { CopyCount(dst, src, BytesOf<T>(count), sizeof(T), loc); }
+void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, uint32_t count, Loc loc = Loc::Here()) {
+    CopyCount(dst, src, BytesOf<T>(count), sizeof(T), loc);
+}
 template <typename T>
-void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count, Loc loc = Loc::Here()) { CopyCount(dst, src, BytesOf<T>(count), sizeof(T), loc); }
+void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count, Loc loc = Loc::Here()) {
+    CopyCount(dst, src, BytesOf<T>(count), sizeof(T), loc);
+}
 template <typename T>
-void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count, Loc loc = Loc::Here()) { CopyCount(dst, src, BytesOf<T>(count), sizeof(T), loc); }
+void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count, Loc loc = Loc::Here()) {
+    CopyCount(dst, src, BytesOf<T>(count), sizeof(T), loc);
+}
 
 // Enhanced form, normal block mode only: the cube modes belong to the matrix API.
 template <typename Dst, typename Src, typename = decltype(ascsim::MemOfTensor(std::declval<const Dst&>()))>
-void DataCopy(const Dst& dst, const Src& src, const DataCopyParams& p, const DataCopyEnhancedParams& e, Loc loc = Loc::Here()) {
+void DataCopy(const Dst& dst, const Src& src, const DataCopyParams& p, const DataCopyEnhancedParams& e,
+              Loc loc = Loc::Here()) {
     static_assert(std::is_same_v<typename Dst::PrimType, typename Src::PrimType>,
                   "DataCopy with DataCopyEnhancedParams: converting moves out of L0C are not simulated");
-    if (e.blockMode != BlockMode::BLOCK_MODE_NORMAL || e.deqScale != DeqScale::DEQ_NONE || e.isRelu || e.padMode != pad_t::PAD_NONE)
-        ascsim::Fail(ascsim::CallSite("DataCopy", loc), "unsupported", "DataCopyEnhancedParams: only BLOCK_MODE_NORMAL without "
+    if (e.blockMode != BlockMode::BLOCK_MODE_NORMAL || e.deqScale != DeqScale::DEQ_NONE || e.isRelu ||
+        e.padMode != pad_t::PAD_NONE)
+        ascsim::Fail(ascsim::CallSite("DataCopy", loc), "unsupported",
+                     "DataCopyEnhancedParams: only BLOCK_MODE_NORMAL without "
                      "quantisation, relu and padding is simulated");
     CopyBlocks(dst, src, p, sizeof(typename Dst::PrimType), loc);
 }
@@ -58,7 +81,8 @@ constexpr uint32_t MAX_SLICE_SIZE = 50;
 
 // Start offsets (elements) of all innermost rows of a slice, in the order the hardware copies them.
 template <typename Tensor>
-uint32_t SliceOffsets(const Tensor& t, const SliceInfo info[], uint32_t dims, bool own_shape, uint32_t* offsets, Loc loc) {
+uint32_t SliceOffsets(const Tensor& t, const SliceInfo info[], uint32_t dims, bool own_shape,
+                      uint32_t* offsets, Loc loc) {
     uint32_t start = 0, size = 1, rows = 1;
     offsets[0] = 0;
     for (uint32_t d = 0; d < dims; ++d) {
@@ -67,7 +91,8 @@ uint32_t SliceOffsets(const Tensor& t, const SliceInfo info[], uint32_t dims, bo
             const uint32_t step = 1 + info[d].stride;
             const uint32_t count = (info[d].endIndex - info[d].startIndex + step) / step;
             if (uint64_t(rows) * count > MAX_SLICE_SIZE)
-                ascsim::Fail(ascsim::CallSite("DataCopy", loc), "param.range", "slices make more than %u rows", MAX_SLICE_SIZE);
+                ascsim::Fail(ascsim::CallSite("DataCopy", loc), "param.range",
+                             "slices make more than %u rows", MAX_SLICE_SIZE);
             for (uint32_t i = 1; i < count; ++i)
                 for (uint32_t k = 0; k < rows; ++k) offsets[i * rows + k] = offsets[k] + i * step * size;
             rows *= count;
@@ -79,32 +104,36 @@ uint32_t SliceOffsets(const Tensor& t, const SliceInfo info[], uint32_t dims, bo
 }
 
 template <typename T, typename Dst, typename Src>
-void CopySlices(const Dst& dst, const Src& src, const SliceInfo dst_info[], const SliceInfo src_info[], uint32_t dims, Loc loc) {
+void CopySlices(const Dst& dst, const Src& src, const SliceInfo dst_info[], const SliceInfo src_info[],
+                uint32_t dims, Loc loc) {
     const bool own_shape = src_info[0].shapeValue != 0;
     uint32_t from[MAX_SLICE_SIZE], to[MAX_SLICE_SIZE];
     const uint32_t rows = SliceOffsets(src, src_info, dims, own_shape, from, loc);
     const uint32_t dst_rows = SliceOffsets(dst, dst_info, dims, own_shape, to, loc);
     if (rows != dst_rows)
-        ascsim::Fail(ascsim::CallSite("DataCopy", loc), "param.range", "source slices have %u rows, destination %u", rows, dst_rows);
+        ascsim::Fail(ascsim::CallSite("DataCopy", loc), "param.range",
+                     "source slices have %u rows, destination %u", rows, dst_rows);
     const uint32_t bytes = src_info[0].burstLen * 32;
     const uint32_t burst = bytes / sizeof(T) + src_info[0].stride;
     const uint32_t count = (src_info[0].endIndex - src_info[0].startIndex + 1 + src_info[0].stride) / burst;
-    const ascsim::Rows r{count, bytes, bytes + src_info[0].stride * sizeof(T), bytes + dst_info[0].stride * sizeof(T)};
+    const ascsim::Rows r{count, bytes, bytes + src_info[0].stride * sizeof(T),
+                         bytes + dst_info[0].stride * sizeof(T)};
     for (uint32_t i = 0; i < rows; ++i) {
         const auto d = dst[to[i]];
         const auto s = src[from[i]];
         if (ascsim::Move("DataCopy", d, s, r, bytes, sizeof(T), loc))
-            ascsim::CopyRows(ascsim::Bytes(d), ascsim::Bytes(s), r, ascsim::MemOfTensor(dst) == ascsim::Mem::GM);
+            ascsim::CopyRows(ascsim::Bytes(d), ascsim::Bytes(s), r,
+                             ascsim::MemOfTensor(dst) == ascsim::Mem::GM);
     }
 }
 template <typename T>
-void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const SliceInfo dst_info[], const SliceInfo src_info[],
-              uint32_t dims = 1, Loc loc = Loc::Here()) {
+void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const SliceInfo dst_info[],
+              const SliceInfo src_info[], uint32_t dims = 1, Loc loc = Loc::Here()) {
     CopySlices<T>(dst, src, dst_info, src_info, dims, loc);
 }
 template <typename T>
-void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const SliceInfo dst_info[], const SliceInfo src_info[],
-              uint32_t dims = 1, Loc loc = Loc::Here()) {
+void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const SliceInfo dst_info[],
+              const SliceInfo src_info[], uint32_t dims = 1, Loc loc = Loc::Here()) {
     CopySlices<T>(dst, src, dst_info, src_info, dims, loc);
 }
 
@@ -114,11 +143,11 @@ inline void CheckPadRange(uint32_t count, uint32_t len, Loc loc) {
                        "blockCount %u, blockLen %u bytes; allowed 0 … 4095 and up to 2097151", count, len);
 }
 
-// GM -> UB: rows of any byte length, each starting on a 32-byte block of UB. What pads a row up to whole blocks is defined
-// only where padding was asked for.
+// GM -> UB: rows of any byte length, each starting on a 32-byte block of UB. What pads a row up to whole
+// blocks is defined only where padding was asked for.
 template <typename T>
-void PadIn(const LocalTensor<T>& dst, const GlobalTensor<T>& src, uint32_t count, uint32_t len, uint64_t src_gap, uint64_t dst_gap,
-           bool pad, uint32_t left, uint32_t right, T value, Loc loc) {
+void PadIn(const LocalTensor<T>& dst, const GlobalTensor<T>& src, uint32_t count, uint32_t len,
+           uint64_t src_gap, uint64_t dst_gap, bool pad, uint32_t left, uint32_t right, T value, Loc loc) {
     CheckPadRange(count, len, loc);
     if (!pad) left = right = 0;
     if (left * sizeof(T) > 32 || right * sizeof(T) > 32)
@@ -132,36 +161,46 @@ void PadIn(const LocalTensor<T>& dst, const GlobalTensor<T>& src, uint32_t count
         uint8_t* d = ascsim::Bytes(dst) + i * rows.dst_step;
         for (uint32_t k = 0; k < left; ++k) std::memcpy(d + k * sizeof(T), &value, sizeof(T));
         std::memcpy(d + left * sizeof(T), ascsim::Bytes(src) + i * rows.src_step, len);
-        for (uint32_t k = 0; k < right; ++k) std::memcpy(d + left * sizeof(T) + len + k * sizeof(T), &value, sizeof(T));
-        if (defined < row) ascsim::MarkUndefined(dst.mem(), dst.offset() + i * rows.dst_step + defined, row - defined);
+        for (uint32_t k = 0; k < right; ++k)
+            std::memcpy(d + left * sizeof(T) + len + k * sizeof(T), &value, sizeof(T));
+        if (defined < row)
+            ascsim::MarkUndefined(dst.mem(), dst.offset() + i * rows.dst_step + defined, row - defined);
     }
 }
 template <typename T>
-void PadOut(const GlobalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count, uint32_t len, uint64_t src_gap, uint64_t dst_gap, Loc loc) {
+void PadOut(const GlobalTensor<T>& dst, const LocalTensor<T>& src, uint32_t count, uint32_t len,
+            uint64_t src_gap, uint64_t dst_gap, Loc loc) {
     CheckPadRange(count, len, loc);
     const ascsim::Rows rows{count, len, (len + 31) / 32 * 32 + src_gap, len + dst_gap};
-    if (ascsim::Move("DataCopyPad", dst, src, rows, len, 1, loc)) ascsim::CopyRows(ascsim::Bytes(dst), ascsim::Bytes(src), rows, true);
+    if (ascsim::Move("DataCopyPad", dst, src, rows, len, 1, loc))
+        ascsim::CopyRows(ascsim::Bytes(dst), ascsim::Bytes(src), rows, true);
 }
 
 template <typename T>
-void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& p, const DataCopyPadParams& pad, Loc loc = Loc::Here()) {
+void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& p,
+                 const DataCopyPadParams& pad, Loc loc = Loc::Here()) {
     ascsim::support::DataCopyPad<T>();
     T value;
     std::memcpy(&value, &pad.paddingValue, sizeof(T));
-    PadIn(dst, src, p.blockCount, p.blockLen, p.srcStride, p.dstStride * 32ull, pad.isPad, pad.leftPadding, pad.rightPadding, value, loc);
+    PadIn(dst, src, p.blockCount, p.blockLen, p.srcStride, p.dstStride * 32ull, pad.isPad, pad.leftPadding,
+          pad.rightPadding, value, loc);
 }
 template <typename T>
-void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyExtParams& p, const DataCopyPadExtParams<T>& pad, Loc loc = Loc::Here()) {
+void DataCopyPad(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyExtParams& p,
+                 const DataCopyPadExtParams<T>& pad, Loc loc = Loc::Here()) {
     ascsim::support::DataCopyPad<T>();
-    PadIn(dst, src, p.blockCount, p.blockLen, p.srcStride, p.dstStride * 32ull, pad.isPad, pad.leftPadding, pad.rightPadding, pad.paddingValue, loc);
+    PadIn(dst, src, p.blockCount, p.blockLen, p.srcStride, p.dstStride * 32ull, pad.isPad, pad.leftPadding,
+          pad.rightPadding, pad.paddingValue, loc);
 }
 template <typename T>
-void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p, Loc loc = Loc::Here()) {
+void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p,
+                 Loc loc = Loc::Here()) {
     ascsim::support::DataCopyPad<T>();
     PadOut(dst, src, p.blockCount, p.blockLen, p.srcStride * 32ull, p.dstStride, loc);
 }
 template <typename T>
-void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyExtParams& p, Loc loc = Loc::Here()) {
+void DataCopyPad(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyExtParams& p,
+                 Loc loc = Loc::Here()) {
     ascsim::support::DataCopyPad<T>();
     PadOut(dst, src, p.blockCount, p.blockLen, p.srcStride * 32ull, p.dstStride, loc);
 }

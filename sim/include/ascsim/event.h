@@ -4,7 +4,16 @@
 #include "core/sync.h"
 
 enum pipe_t {
-    PIPE_S = 0, PIPE_V, PIPE_M, PIPE_MTE1, PIPE_MTE2, PIPE_MTE3, PIPE_ALL, PIPE_MTE4 = 7, PIPE_MTE5 = 8, PIPE_V2 = 9,
+    PIPE_S = 0,
+    PIPE_V,
+    PIPE_M,
+    PIPE_MTE1,
+    PIPE_MTE2,
+    PIPE_MTE3,
+    PIPE_ALL,
+    PIPE_MTE4 = 7,
+    PIPE_MTE5 = 8,
+    PIPE_V2 = 9,
     PIPE_FIX = 10,
 };
 enum event_t { EVENT_ID0 = 0, EVENT_ID1, EVENT_ID2, EVENT_ID3, EVENT_ID4, EVENT_ID5, EVENT_ID6, EVENT_ID7 };
@@ -13,18 +22,26 @@ namespace ascsim {
 
 constexpr Pipe ToPipe(pipe_t p) {
     switch (p) {
-        case PIPE_V: return Pipe::V;
-        case PIPE_M: return Pipe::M;
-        case PIPE_MTE1: return Pipe::MTE1;
-        case PIPE_MTE2: return Pipe::MTE2;
-        case PIPE_MTE3: return Pipe::MTE3;
-        // dav-m200 has no FIX pipe: catlass names it there and means MTE3.
+        case PIPE_V:
+            return Pipe::V;
+        case PIPE_M:
+            return Pipe::M;
+        case PIPE_MTE1:
+            return Pipe::MTE1;
+        case PIPE_MTE2:
+            return Pipe::MTE2;
+        case PIPE_MTE3:
+            return Pipe::MTE3;
+            // dav-m200 has no FIX pipe: catlass names it there and means MTE3.
 #if defined(ASCSIM_SOC_310P)
-        case PIPE_FIX: return Pipe::MTE3;
+        case PIPE_FIX:
+            return Pipe::MTE3;
 #else
-        case PIPE_FIX: return Pipe::FIX;
+        case PIPE_FIX:
+            return Pipe::FIX;
 #endif
-        default: return Pipe::S;
+        default:
+            return Pipe::S;
     }
 }
 
@@ -37,6 +54,9 @@ using ascsim::Loc;
 template <HardEvent event>
 void SetFlag(int32_t eventID, Loc loc = Loc::Here()) {
     constexpr EventPipes pipes = PipesOf(event);
+    if (eventID == 6 || eventID == 7)
+        ascsim::Report(ascsim::Severity::Note, ascsim::CallSite("SetFlag", loc), "flag.reserved",
+                       "event id %d: the framework reserves 6 and 7 for itself", eventID);
     ascsim::SetEvent("SetFlag", pipes.from, pipes.to, eventID, loc);
 }
 template <HardEvent event>
@@ -48,13 +68,15 @@ void WaitFlag(int32_t eventID, Loc loc = Loc::Here()) {
 template <pipe_t pipe>
 void PipeBarrier(Loc loc = Loc::Here()) {
     static_assert(pipe != PIPE_S, "PipeBarrier<PIPE_S> does not exist: the scalar unit runs in order");
-    if constexpr (pipe == PIPE_ALL) ascsim::PipeBarrierAll("PipeBarrier", loc);
-    else ascsim::PipeBarrierOf("PipeBarrier", ascsim::ToPipe(pipe), loc);
+    if constexpr (pipe == PIPE_ALL)
+        ascsim::PipeBarrierAll("PipeBarrier", loc);
+    else
+        ascsim::PipeBarrierOf("PipeBarrier", ascsim::ToPipe(pipe), loc);
 }
 
 template <pipe_t src, pipe_t dst>
 class TQueSync {
-public:
+ public:
     void SetFlag(TEventID id, Loc loc = Loc::Here()) {
         ascsim::SetEvent("TQueSync::SetFlag", ascsim::ToPipe(src), ascsim::ToPipe(dst), id, loc);
     }
@@ -74,6 +96,8 @@ inline void wait_flag(pipe_t src, pipe_t dst, int32_t id, ascsim::Loc loc = ascs
     ascsim::WaitEvent("wait_flag", ascsim::ToPipe(src), ascsim::ToPipe(dst), id, loc);
 }
 inline void pipe_barrier(pipe_t pipe, ascsim::Loc loc = ascsim::Loc::Here()) {
-    if (pipe == PIPE_ALL) ascsim::PipeBarrierAll("pipe_barrier", loc);
-    else ascsim::PipeBarrierOf("pipe_barrier", ascsim::ToPipe(pipe), loc);
+    if (pipe == PIPE_ALL)
+        ascsim::PipeBarrierAll("pipe_barrier", loc);
+    else
+        ascsim::PipeBarrierOf("pipe_barrier", ascsim::ToPipe(pipe), loc);
 }

@@ -1,4 +1,5 @@
-// The one move behind DataCopy and DataCopyPad: rows of bytes from one memory to another on the pipe that owns the path.
+// The one move behind DataCopy and DataCopyPad: rows of bytes from one memory to another on the pipe that
+// owns the path.
 #pragma once
 #include <cstring>
 
@@ -14,7 +15,7 @@ enum class AtomicType : uint8_t { F32, F16, I16, I32, I8, BF16 };
 
 struct Rows {
     uint32_t count = 1;
-    uint32_t bytes = 0;  // per row
+    uint32_t bytes = 0;                   // per row
     uint64_t src_step = 0, dst_step = 0;  // start to start
 };
 
@@ -30,10 +31,16 @@ constexpr Pipe PathPipe(Mem from, Mem to) {
 }
 
 inline const char* PathCost(Mem from, Mem to) {
-    if (from == Mem::GM) return to == Mem::UB ? "GM2UB" : to == Mem::L1 ? "GM2L1" : to == Mem::L0A ? "GM2L0A" : "GM2L0B";
+    if (from == Mem::GM)
+        return to == Mem::UB ? "GM2UB" : to == Mem::L1 ? "GM2L1" : to == Mem::L0A ? "GM2L0A" : "GM2L0B";
     if (to == Mem::GM) return from == Mem::UB ? "UB2GM" : from == Mem::L1 ? "L12GM" : "L0C2GM";
     if (from == Mem::UB) return to == Mem::UB ? "UB2UB" : to == Mem::L1 ? "UB2L1" : "UB2L0C";
-    if (from == Mem::L1) return to == Mem::UB ? "L12UB" : to == Mem::L0A ? "L12L0A" : to == Mem::L0B ? "L12L0B" : to == Mem::BT ? "L12BT" : "L12FB";
+    if (from == Mem::L1)
+        return to == Mem::UB    ? "L12UB"
+               : to == Mem::L0A ? "L12L0A"
+               : to == Mem::L0B ? "L12L0B"
+               : to == Mem::BT  ? "L12BT"
+                                : "L12FB";
     return to == Mem::UB ? "L0C2UB" : "L0C2L1";
 }
 
@@ -46,22 +53,32 @@ void CombineAs(uint8_t* dst, const uint8_t* src, uint64_t bytes, AtomicKind kind
         if constexpr (std::is_integral_v<T>) {
             const int64_t wide = int64_t(a) + int64_t(b);
             const int64_t low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
-            a = kind == AtomicKind::Add ? T(std::clamp(wide, low, high)) : kind == AtomicKind::Max ? std::max(a, b) : std::min(a, b);
+            a = kind == AtomicKind::Add   ? T(std::clamp(wide, low, high))
+                : kind == AtomicKind::Max ? std::max(a, b)
+                                          : std::min(a, b);
         } else {
             const float x = static_cast<float>(a), y = static_cast<float>(b);
-            a = static_cast<T>(kind == AtomicKind::Add ? x + y : kind == AtomicKind::Max ? std::max(x, y) : std::min(x, y));
+            a = static_cast<T>(kind == AtomicKind::Add   ? x + y
+                               : kind == AtomicKind::Max ? std::max(x, y)
+                                                         : std::min(x, y));
         }
         std::memcpy(dst + i, &a, sizeof(T));
     }
 }
 inline void Combine(uint8_t* dst, const uint8_t* src, uint64_t bytes, AtomicKind kind, AtomicType type) {
     switch (type) {
-        case AtomicType::F32: return CombineAs<float>(dst, src, bytes, kind);
-        case AtomicType::F16: return CombineAs<half>(dst, src, bytes, kind);
-        case AtomicType::BF16: return CombineAs<bfloat16_t>(dst, src, bytes, kind);
-        case AtomicType::I16: return CombineAs<int16_t>(dst, src, bytes, kind);
-        case AtomicType::I32: return CombineAs<int32_t>(dst, src, bytes, kind);
-        case AtomicType::I8: return CombineAs<int8_t>(dst, src, bytes, kind);
+        case AtomicType::F32:
+            return CombineAs<float>(dst, src, bytes, kind);
+        case AtomicType::F16:
+            return CombineAs<half>(dst, src, bytes, kind);
+        case AtomicType::BF16:
+            return CombineAs<bfloat16_t>(dst, src, bytes, kind);
+        case AtomicType::I16:
+            return CombineAs<int16_t>(dst, src, bytes, kind);
+        case AtomicType::I32:
+            return CombineAs<int32_t>(dst, src, bytes, kind);
+        case AtomicType::I8:
+            return CombineAs<int8_t>(dst, src, bytes, kind);
     }
 }
 
@@ -69,7 +86,8 @@ inline void CopyRows(uint8_t* dst, const uint8_t* src, const Rows& r, bool to_gm
     const auto kind = AtomicKind(Core().atomic);
     if (to_gm && kind != AtomicKind::None) {
         for (uint32_t i = 0; i < r.count; ++i)
-            Combine(dst + i * r.dst_step, src + i * r.src_step, r.bytes, kind, AtomicType(Core().atomic_type));
+            Combine(dst + i * r.dst_step, src + i * r.src_step, r.bytes, kind,
+                    AtomicType(Core().atomic_type));
         return;
     }
     if (r.src_step == r.bytes && r.dst_step == r.bytes) {
@@ -79,20 +97,30 @@ inline void CopyRows(uint8_t* dst, const uint8_t* src, const Rows& r, bool to_gm
     for (uint32_t i = 0; i < r.count; ++i) std::memmove(dst + i * r.dst_step, src + i * r.src_step, r.bytes);
 }
 
-template <typename T> Mem MemOfTensor(const AscendC::LocalTensor<T>& t) { return t.mem(); }
-template <typename T> constexpr Mem MemOfTensor(const AscendC::GlobalTensor<T>&) { return Mem::GM; }
+template <typename T>
+Mem MemOfTensor(const AscendC::LocalTensor<T>& t) {
+    return t.mem();
+}
+template <typename T>
+constexpr Mem MemOfTensor(const AscendC::GlobalTensor<T>&) {
+    return Mem::GM;
+}
 
 inline void RequireAligned(const Op& op, const char* operand, Mem mem, uint64_t address, uint32_t element) {
-    const uint32_t need = mem == Mem::GM ? element : mem == Mem::L0A || mem == Mem::L0B ? 512 : mem == Mem::L0C || mem == Mem::BT ? 64 : 32;
+    const uint32_t need = mem == Mem::GM                       ? element
+                          : mem == Mem::L0A || mem == Mem::L0B ? 512
+                          : mem == Mem::L0C || mem == Mem::BT  ? 64
+                                                               : 32;
     if (need > 1 && address % need)
-        Report(Severity::Error, op, "align", "%s: %s address %llu is not a multiple of %u bytes", operand, MemName(mem),
-               (unsigned long long)(mem == Mem::GM ? address % 4096 : address), need);
+        Report(Severity::Error, op, "param.align", "%s: %s address %llu is not a multiple of %u bytes",
+               operand, MemName(mem), (unsigned long long)(mem == Mem::GM ? address % 4096 : address), need);
 }
 
 // Moves `rows`; the written row may be longer than the read one (`written_bytes`, padding to whole blocks).
 // Returns false when nothing happened.
 template <typename Dst, typename Src>
-bool Move(const char* api, const Dst& dst, const Src& src, const Rows& rows, uint32_t written_bytes, uint32_t gm_align, Loc loc) {
+bool Move(const char* api, const Dst& dst, const Src& src, const Rows& rows, uint32_t written_bytes,
+          uint32_t gm_align, Loc loc) {
     if (!rows.count || !rows.bytes) return false;
     Op op;
     op.name = api;
@@ -115,7 +143,13 @@ bool Move(const char* api, const Dst& dst, const Src& src, const Rows& rows, uin
     return Issue(op);
 }
 
-template <typename T> uint8_t* Bytes(const AscendC::LocalTensor<T>& t) { return reinterpret_cast<uint8_t*>(t.Ptr()); }
-template <typename T> uint8_t* Bytes(const AscendC::GlobalTensor<T>& t) { return reinterpret_cast<uint8_t*>(t.Ptr()); }
+template <typename T>
+uint8_t* Bytes(const AscendC::LocalTensor<T>& t) {
+    return reinterpret_cast<uint8_t*>(t.Ptr());
+}
+template <typename T>
+uint8_t* Bytes(const AscendC::GlobalTensor<T>& t) {
+    return reinterpret_cast<uint8_t*>(t.Ptr());
+}
 
 }  // namespace ascsim

@@ -36,9 +36,12 @@ struct TQueConfig {
 };
 template <typename T>
 constexpr TQueConfig GetTQueConfig(const T& mask) {
-    if constexpr (std::is_same_v<T, TQueConfig>) return mask;
-    else if constexpr (std::is_pointer_v<T>) return *mask;
-    else return TQueConfig{.nd2nz = (uint32_t(mask) & 1) != 0, .nz2nd = (uint32_t(mask) & 2) != 0};
+    if constexpr (std::is_same_v<T, TQueConfig>)
+        return mask;
+    else if constexpr (std::is_pointer_v<T>)
+        return *mask;
+    else
+        return TQueConfig{.nd2nz = (uint32_t(mask) & 1) != 0, .nz2nd = (uint32_t(mask) & 2) != 0};
 }
 
 // Position on the producer's (source) or consumer's side of a queue of this position.
@@ -47,16 +50,26 @@ constexpr TPosition GetBufferLogicPos(TPosition pos, bool isSrc) {
         case TPosition::A1:
         case TPosition::B1:
         case TPosition::C1:
-        case TPosition::VECIN: return isSrc ? TPosition::GM : pos;
-        case TPosition::A2: return isSrc ? TPosition::A1 : pos;
-        case TPosition::B2: return isSrc ? TPosition::B1 : pos;
-        case TPosition::C2: return isSrc ? TPosition::C1 : pos;
-        case TPosition::CO1: return isSrc ? pos : TPosition::CO2;
-        case TPosition::CO2: return isSrc ? pos : TPosition::GM;
-        case TPosition::VECOUT: return isSrc ? pos : TPosition::GM;
-        case TPosition::SPM: return isSrc ? TPosition::VECOUT : TPosition::GM;
-        case TPosition::C2PIPE2GM: return isSrc ? TPosition::B1 : pos;
-        default: return pos;
+        case TPosition::VECIN:
+            return isSrc ? TPosition::GM : pos;
+        case TPosition::A2:
+            return isSrc ? TPosition::A1 : pos;
+        case TPosition::B2:
+            return isSrc ? TPosition::B1 : pos;
+        case TPosition::C2:
+            return isSrc ? TPosition::C1 : pos;
+        case TPosition::CO1:
+            return isSrc ? pos : TPosition::CO2;
+        case TPosition::CO2:
+            return isSrc ? pos : TPosition::GM;
+        case TPosition::VECOUT:
+            return isSrc ? pos : TPosition::GM;
+        case TPosition::SPM:
+            return isSrc ? TPosition::VECOUT : TPosition::GM;
+        case TPosition::C2PIPE2GM:
+            return isSrc ? TPosition::B1 : pos;
+        default:
+            return pos;
     }
 }
 // Where a queue bound from src to dst keeps its buffers.
@@ -74,7 +87,9 @@ constexpr HardEvent GetQueEvt(TPosition src_pos, TPosition dst_pos, bool forward
         if (dst == Mem::UB) return forward ? HardEvent::MTE2_V : HardEvent::V_MTE2;
         if (dst == Mem::L1) {
 #if defined(ASCSIM_SOC_310P)
-            if (nd2nz) return forward ? HardEvent::MTE3_MTE1 : HardEvent::MTE1_MTE3;  // nd2nz is emulated through UB there
+            if (nd2nz)
+                return forward ? HardEvent::MTE3_MTE1
+                               : HardEvent::MTE1_MTE3;  // nd2nz is emulated through UB there
 #endif
             return forward ? HardEvent::MTE2_MTE1 : HardEvent::MTE1_MTE2;
         }
@@ -108,11 +123,12 @@ inline void WaitQueueEvent(const char* api, HardEvent e, int32_t id, Loc loc) {
 
 // A run of buffer descriptors and a bump allocator per memory.
 class BufferSpace {
-public:
+ public:
     static constexpr uint32_t kMax = 64;  // buffers one TPipe manages
 
     // Places `num` buffers of `len` bytes each; nullptr when they do not fit (reported).
-    TBufType* Place(const char* api, TPosition position, uint32_t num, uint32_t len, const char* kind, Loc loc);
+    TBufType* Place(const char* api, TPosition position, uint32_t num, uint32_t len, const char* kind,
+                    Loc loc);
     void Limit(uint32_t begin, uint32_t end, ascsim::Mem mem) {
         next_[int(mem)] = begin;
         end_[int(mem)] = end;
@@ -129,7 +145,7 @@ public:
         return end_[int(mem)] ? end_[int(mem)] : uint32_t(ascsim::Core().local_bytes[int(mem)]);
     }
 
-private:
+ private:
     TBufType buffers_[kMax];
     uint32_t count_ = 0;
     uint32_t next_[int(ascsim::Mem::COUNT)] = {};
@@ -138,12 +154,12 @@ private:
 
 // Event ids in use, per event: what AllocEventID hands out and the queues take.
 class EventPool {
-public:
+ public:
     TEventID Alloc(const char* api, HardEvent e, Loc loc);
     void Release(const char* api, HardEvent e, TEventID id, Loc loc);
     TEventID Fetch(const char* api, HardEvent e, Loc loc);  // lowest free id, not reserved
 
-private:
+ private:
     uint32_t used_[int(HardEvent::MAX)] = {};
 };
 

@@ -1,5 +1,5 @@
-// TQue, TQueBind, TBuf, TBufPool. A queue is a ring of buffer handles; EnQue/DeQue and FreeTensor/AllocTensor carry the
-// two events that order producer and consumer, with ids from the pipe's pool as on the hardware.
+// TQue, TQueBind, TBuf, TBufPool. A queue is a ring of buffer handles; EnQue/DeQue and FreeTensor/AllocTensor
+// carry the two events that order producer and consumer, with ids from the pipe's pool as on the hardware.
 #pragma once
 #include "ascsim/tpipe.h"
 
@@ -7,7 +7,7 @@ namespace AscendC {
 
 template <TPosition src, TPosition dst, int32_t depth, auto mask = 0>
 class TQueBind {
-public:
+ public:
     static constexpr TPosition srcPosition = src;
     static constexpr TPosition dstPosition = dst;
     static constexpr TPosition bufferPosition = BufferPosition(src, dst);
@@ -24,21 +24,31 @@ public:
     }
 
     template <typename T>
-    LocalTensor<T> AllocTensor(Loc loc = Loc::Here()) { return ToTensor<T>(AllocBuffer(loc)); }
+    LocalTensor<T> AllocTensor(Loc loc = Loc::Here()) {
+        return ToTensor<T>(AllocBuffer(loc));
+    }
     template <typename T>
-    void FreeTensor(LocalTensor<T>& tensor, Loc loc = Loc::Here()) { FreeBuffer(tensor.GetBufferHandle(), loc); }
+    void FreeTensor(LocalTensor<T>& tensor, Loc loc = Loc::Here()) {
+        FreeBuffer(tensor.GetBufferHandle(), loc);
+    }
     template <typename T>
-    bool EnQue(const LocalTensor<T>& tensor, Loc loc = Loc::Here()) { return Put(tensor.GetBufferHandle(), enQueEvt, loc); }
+    bool EnQue(const LocalTensor<T>& tensor, Loc loc = Loc::Here()) {
+        return Put(tensor.GetBufferHandle(), enQueEvt, loc);
+    }
     bool EnQue(TBufHandle buf, Loc loc = Loc::Here()) { return Put(buf, enQueEvt, loc); }
     template <TPosition srcUserPos, TPosition dstUserPos, typename T>
     bool EnQue(const LocalTensor<T>& tensor, Loc loc = Loc::Here()) {
         return Put(tensor.GetBufferHandle(), UserEvent(srcUserPos, dstUserPos), loc);
     }
     template <typename T>
-    LocalTensor<T> DeQue(Loc loc = Loc::Here()) { return ToTensor<T>(Get(enQueEvt, loc)); }
+    LocalTensor<T> DeQue(Loc loc = Loc::Here()) {
+        return ToTensor<T>(Get(enQueEvt, loc));
+    }
     TBufHandle DeQue(Loc loc = Loc::Here()) { return Get(enQueEvt, loc); }
     template <TPosition srcUserPos, TPosition dstUserPos, typename T>
-    LocalTensor<T> DeQue(Loc loc = Loc::Here()) { return ToTensor<T>(Get(UserEvent(srcUserPos, dstUserPos), loc)); }
+    LocalTensor<T> DeQue(Loc loc = Loc::Here()) {
+        return ToTensor<T>(Get(UserEvent(srcUserPos, dstUserPos), loc));
+    }
 
     bool VacantInQue() const { return usedCount_ < uint32_t(depth); }
     bool HasTensorInQue() const { return usedCount_ > 0; }
@@ -58,16 +68,18 @@ public:
     }
     void FreeBuffer(TBufHandle handle, Loc loc = Loc::Here());
 
-protected:
+ protected:
     static constexpr HardEvent UserEvent(TPosition s, TPosition d) {
         // Both sides in UB: the consumer is the vector unit itself.
-        return MemOf(s) == ascsim::Mem::UB && MemOf(d) == ascsim::Mem::UB ? HardEvent::V_V : GetQueEvt(s, d, true);
+        return MemOf(s) == ascsim::Mem::UB && MemOf(d) == ascsim::Mem::UB ? HardEvent::V_V
+                                                                          : GetQueEvt(s, d, true);
     }
     [[noreturn]] void Broken(const char* api, const char* rule, const char* text, Loc loc) const {
         ascsim::Fail(ascsim::CallSite(api, loc), rule, "queue <%s>: %s", PositionName(bufferPosition), text);
     }
     void Complain(const char* api, const char* rule, const char* text, Loc loc) const {
-        ascsim::Report(ascsim::Severity::Error, ascsim::CallSite(api, loc), rule, "queue <%s>: %s", PositionName(bufferPosition), text);
+        ascsim::Report(ascsim::Severity::Error, ascsim::CallSite(api, loc), rule, "queue <%s>: %s",
+                       PositionName(bufferPosition), text);
     }
     bool Owns(const TBufType* b) const { return b && b >= bufStart_ && b < bufStart_ + bufNum_; }
     void WaitFree(const char* api, TBufType& b, Loc loc) {
@@ -107,8 +119,10 @@ TBufHandle TQueBind<src, dst, depth, mask>::AllocBuffer(Loc loc) {
         return reinterpret_cast<TBufHandle>(&b);
     }
     char text[160];
-    std::snprintf(text, sizeof text, "all %u buffers are taken (first at line %u): FreeTensor is missing, or InitBuffer gave too few",
-                  bufNum_, bufStart_[0].where.line);
+    std::snprintf(
+        text, sizeof text,
+        "all %u buffers are taken (first at line %u): FreeTensor is missing, or InitBuffer gave too few",
+        bufNum_, bufStart_[0].where.line);
     Broken("AllocTensor", "queue.no_buffer", text, loc);
 }
 
@@ -117,10 +131,13 @@ bool TQueBind<src, dst, depth, mask>::Put(TBufHandle handle, HardEvent event, Lo
     TBufType* b = reinterpret_cast<TBufType*>(handle);
     if (!Owns(b)) Broken("EnQue", "queue.foreign", "the tensor was not allocated from this queue", loc);
     if (b->state != TBufState::OCCUPIED && b->state != TBufState::DEQUE)
-        Broken("EnQue", "queue.state", b->state == TBufState::FREE ? "the tensor is free" : "the tensor is in the queue already", loc);
+        Broken("EnQue", "queue.state",
+               b->state == TBufState::FREE ? "the tensor is free" : "the tensor is in the queue already",
+               loc);
     if (usedCount_ >= uint32_t(depth)) {
         char text[96];
-        std::snprintf(text, sizeof text, "%u tensors are enqueued already, depth is %d: DeQue first", usedCount_, depth);
+        std::snprintf(text, sizeof text, "%u tensors are enqueued already, depth is %d: DeQue first",
+                      usedCount_, depth);
         Broken("EnQue", "queue.depth", text, loc);
     }
     ring_[tail_] = handle;
@@ -130,24 +147,28 @@ bool TQueBind<src, dst, depth, mask>::Put(TBufHandle handle, HardEvent event, Lo
     b->where = loc;
     b->enQueEvt = event;
     if (event == HardEvent::MAX) return true;
-    b->enQueEvtID = event == HardEvent::V_V ? TEventID(0) : PipeOf("EnQue", loc).events().Alloc("EnQue", event, loc);
+    b->enQueEvtID =
+        event == HardEvent::V_V ? TEventID(0) : PipeOf("EnQue", loc).events().Alloc("EnQue", event, loc);
     SetQueueEvent("EnQue", event, b->enQueEvtID, loc);
     return true;
 }
 
 template <TPosition src, TPosition dst, int32_t depth, auto mask>
 TBufHandle TQueBind<src, dst, depth, mask>::Get(HardEvent event, Loc loc) {
-    if (!usedCount_) Broken("DeQue", "queue.empty", "nothing is enqueued: EnQue is missing before this DeQue", loc);
+    if (!usedCount_)
+        Broken("DeQue", "queue.empty", "nothing is enqueued: EnQue is missing before this DeQue", loc);
     TBufHandle handle = ring_[head_];
     head_ = (head_ + 1) % kRing;
     --usedCount_;
     TBufType* b = reinterpret_cast<TBufType*>(handle);
-    if (b->enQueEvt != event) Complain("DeQue", "queue.positions", "EnQue and DeQue name different positions", loc);
+    if (b->enQueEvt != event)
+        Complain("DeQue", "queue.positions", "EnQue and DeQue name different positions", loc);
     b->state = TBufState::DEQUE;
     b->where = loc;
     if (b->enQueEvtID == INVALID_TEVENTID) return handle;
     WaitQueueEvent("DeQue", b->enQueEvt, b->enQueEvtID, loc);
-    if (b->enQueEvt != HardEvent::V_V) PipeOf("DeQue", loc).events().Release("DeQue", b->enQueEvt, b->enQueEvtID, loc);
+    if (b->enQueEvt != HardEvent::V_V)
+        PipeOf("DeQue", loc).events().Release("DeQue", b->enQueEvt, b->enQueEvtID, loc);
     b->enQueEvtID = INVALID_TEVENTID;
     return handle;
 }
@@ -156,11 +177,14 @@ template <TPosition src, TPosition dst, int32_t depth, auto mask>
 void TQueBind<src, dst, depth, mask>::FreeBuffer(TBufHandle handle, Loc loc) {
     TBufType* b = reinterpret_cast<TBufType*>(handle);
     if (!Owns(b)) Broken("FreeTensor", "queue.foreign", "the tensor was not allocated from this queue", loc);
-    if (b->state == TBufState::FREE) return Complain("FreeTensor", "queue.free_twice", "the tensor is free already", loc);
-    if (b->state == TBufState::ENQUE) return Complain("FreeTensor", "queue.state", "the tensor is still enqueued: DeQue first", loc);
+    if (b->state == TBufState::FREE)
+        return Complain("FreeTensor", "queue.free_twice", "the tensor is free already", loc);
+    if (b->state == TBufState::ENQUE)
+        return Complain("FreeTensor", "queue.state", "the tensor is still enqueued: DeQue first", loc);
     if (b->state == TBufState::OCCUPIED && bufferPosition != TPosition::VECCALC)
         ascsim::Report(ascsim::Severity::Warning, ascsim::CallSite("FreeTensor", loc), "queue.unqueued",
-                       "queue <%s>: the tensor was never enqueued and dequeued: only other events can order its producer and consumer",
+                       "queue <%s>: the tensor was never enqueued and dequeued: only other events can order "
+                       "its producer and consumer",
                        PositionName(bufferPosition));
     if (freeBufEvt != HardEvent::MAX) {
         b->freeBufEvt = freeBufEvt;
@@ -174,7 +198,7 @@ void TQueBind<src, dst, depth, mask>::FreeBuffer(TBufHandle handle, Loc loc) {
 
 template <TPosition pos, int32_t depth, auto mask = 0>
 class TQue : public TQueBind<GetBufferLogicPos(pos, true), GetBufferLogicPos(pos, false), depth, mask> {
-public:
+ public:
     static constexpr TPosition bufferPosition = pos;
 };
 template <TPosition pos, int32_t depth = 1, auto mask = 0>
@@ -183,12 +207,14 @@ using TSCM = TQueBind<pos, TPosition::TSCM, depth, mask>;
 // Plain buffer: no events, every Get returns the same bytes.
 template <TPosition pos = TPosition::LCM>
 class TBuf {
-public:
+ public:
     static constexpr TPosition bufferPosition = pos;
     static constexpr bool isTQue = false;
     void Attach(TBufType* first, uint32_t) { buf_ = first; }
     template <typename T>
-    LocalTensor<T> Get(Loc loc = Loc::Here()) { return Slice<T>("Get", 0, Buffer("Get", loc).dataLen); }
+    LocalTensor<T> Get(Loc loc = Loc::Here()) {
+        return Slice<T>("Get", 0, Buffer("Get", loc).dataLen);
+    }
     // `len` in elements.
     template <typename T>
     LocalTensor<T> Get(uint32_t len, Loc loc = Loc::Here()) {
@@ -200,19 +226,29 @@ public:
     LocalTensor<T> GetWithOffset(uint32_t size, uint32_t bufOffset, Loc loc = Loc::Here()) {
         Buffer("GetWithOffset", loc);
         if (bufOffset % ONE_BLK_SIZE)
-            ascsim::Report(ascsim::Severity::Error, ascsim::CallSite("GetWithOffset", loc), "align",
+            ascsim::Report(ascsim::Severity::Error, ascsim::CallSite("GetWithOffset", loc), "param.align",
                            "offset %u is not a multiple of 32 bytes", bufOffset);
         return Slice<T>("GetWithOffset", bufOffset, uint32_t(BytesOf<T>(size)));
     }
     uint32_t GetBufLen() const { return buf_ ? buf_->dataLen : 0; }
-    template <typename T> LocalTensor<T> AllocTensor(Loc loc = Loc::Here()) { return Get<T>(loc); }
-    template <typename T> void FreeTensor(LocalTensor<T>&) {}
-    template <typename T> void EnQue(const LocalTensor<T>&) {}
-    template <typename T> LocalTensor<T> DeQue(Loc loc = Loc::Here()) { return Get<T>(loc); }
+    template <typename T>
+    LocalTensor<T> AllocTensor(Loc loc = Loc::Here()) {
+        return Get<T>(loc);
+    }
+    template <typename T>
+    void FreeTensor(LocalTensor<T>&) {}
+    template <typename T>
+    void EnQue(const LocalTensor<T>&) {}
+    template <typename T>
+    LocalTensor<T> DeQue(Loc loc = Loc::Here()) {
+        return Get<T>(loc);
+    }
 
-private:
+ private:
     const TBufType& Buffer(const char* api, Loc loc) const {
-        if (!buf_) ascsim::Fail(ascsim::CallSite(api, loc), "queue.uninit", "no InitBuffer was called for this TBuf");
+        if (!buf_)
+            ascsim::Fail(ascsim::CallSite(api, loc), "queue.uninit",
+                         "no InitBuffer was called for this TBuf");
         return *buf_;
     }
     template <typename T>
@@ -228,7 +264,7 @@ private:
 // A stretch of TPipe's memory that is parcelled out anew for each phase of a kernel.
 template <TPosition pos, uint32_t bufIDSize = 4>
 class TBufPool {
-public:
+ public:
     static constexpr TPosition poolPos = pos;
     static constexpr bool isTbufPool = true;
     void Place(uint32_t begin, uint32_t end) {
@@ -260,7 +296,7 @@ public:
     uint32_t begin() const { return begin_; }
     uint32_t end() const { return end_; }
 
-private:
+ private:
     BufferSpace space_;
     uint32_t begin_ = 0, end_ = 0;
 };
@@ -268,18 +304,26 @@ private:
 // Static placement without a TPipe: bump allocation in one memory.
 template <Hardware hard = Hardware::UB>
 class LocalMemAllocator {
-public:
+ public:
     template <TPosition pos, typename T>
-    LocalTensor<T> Alloc(uint32_t elements, Loc loc = Loc::Here()) { return Take<T>(pos, elements, loc); }
+    LocalTensor<T> Alloc(uint32_t elements, Loc loc = Loc::Here()) {
+        return Take<T>(pos, elements, loc);
+    }
     template <TPosition pos, typename T, uint32_t elements>
-    LocalTensor<T> Alloc(Loc loc = Loc::Here()) { return Take<T>(pos, elements, loc); }
+    LocalTensor<T> Alloc(Loc loc = Loc::Here()) {
+        return Take<T>(pos, elements, loc);
+    }
     template <typename T, uint32_t elements>
-    LocalTensor<T> Alloc(Loc loc = Loc::Here()) { return Take<T>(kDefault, elements, loc); }
+    LocalTensor<T> Alloc(Loc loc = Loc::Here()) {
+        return Take<T>(kDefault, elements, loc);
+    }
     template <typename T>
-    LocalTensor<T> Alloc(uint32_t elements, Loc loc = Loc::Here()) { return Take<T>(kDefault, elements, loc); }
+    LocalTensor<T> Alloc(uint32_t elements, Loc loc = Loc::Here()) {
+        return Take<T>(kDefault, elements, loc);
+    }
     uint32_t GetCurAddr() const { return next_; }
 
-private:
+ private:
     static constexpr TPosition kDefault = hard == Hardware::L1    ? TPosition::A1
                                           : hard == Hardware::L0A ? TPosition::A2
                                           : hard == Hardware::L0B ? TPosition::B2
@@ -290,8 +334,9 @@ private:
         const uint32_t bytes = (uint32_t(BytesOf<T>(elements)) + 31) / 32 * 32;
         const uint64_t size = ascsim::Core().local_bytes[int(MemOf(pos))];
         if (uint64_t(next_) + bytes > size)
-            ascsim::Fail(ascsim::CallSite("LocalMemAllocator::Alloc", loc), "capacity", "%u bytes at %u do not fit into %s of %llu bytes",
-                         bytes, next_, ascsim::MemName(MemOf(pos)), (unsigned long long)size);
+            ascsim::Fail(ascsim::CallSite("LocalMemAllocator::Alloc", loc), "capacity",
+                         "%u bytes at %u do not fit into %s of %llu bytes", bytes, next_,
+                         ascsim::MemName(MemOf(pos)), (unsigned long long)size);
         LocalTensor<T> t(pos, next_, elements);
         ascsim::RegisterBuffer(MemOf(pos), next_, next_ + bytes, "LocalMemAllocator tensor", loc);
         next_ += bytes;

@@ -39,18 +39,27 @@ inline int64_t GetBlockIdx() { return ascsim::Core().block_idx; }
 inline int64_t GetBlockNum() { return ascsim::Core().block_num; }
 inline int64_t GetTaskRation() { return 1; }
 template <typename... None>
-int64_t GetSubBlockIdx() { ascsim::support::GetSubBlockIdx<None...>(); return ascsim::Core().sub_block_idx; }
+int64_t GetSubBlockIdx() {
+    ascsim::support::GetSubBlockIdx<None...>();
+    return ascsim::Core().sub_block_idx;
+}
 template <typename... None>
-int64_t GetSubBlockNum() { ascsim::support::GetSubBlockNum<None...>(); return ascsim::Core().sub_block_num; }
+int64_t GetSubBlockNum() {
+    ascsim::support::GetSubBlockNum<None...>();
+    return ascsim::Core().sub_block_num;
+}
 inline void GetArchVersion(uint32_t& version) { version = ascsim::Soc().is_310p ? 200 : 220; }
 inline int64_t GetProgramCounter() { return 0; }
-inline void Trap(Loc loc = Loc::Here()) { ascsim::Fail(ascsim::CallSite("Trap", loc), "trap", "the kernel trapped"); }
+inline void Trap(Loc loc = Loc::Here()) {
+    ascsim::Fail(ascsim::CallSite("Trap", loc), "trap", "the kernel trapped");
+}
 
 // Workspace: `GetUserWorkspace` skips the system part; here the launch passes the user part only.
 inline GM_ADDR GetUserWorkspace(GM_ADDR workspace) { return workspace; }
 inline void SetSysWorkspace(GM_ADDR) {}
 inline void SetSysWorkspaceForce(GM_ADDR) {}
-template <typename T> void InitSocState(const T&) {}
+template <typename T>
+void InitSocState(const T&) {}
 inline void InitSocState() {}
 
 // Hardware SyncAll; 310P only has the form with workspaces.
@@ -58,19 +67,20 @@ template <bool isAIVOnly = true, typename... None>
 void SyncAll(Loc loc = Loc::Here()) {
 #if defined(ASCSIM_SOC_310P)
     static_assert(ascsim::support::kNever<None...>,
-                  "SyncAll without workspaces is not available on ascend310p (ascend910b has it); pass gmWorkspace and ubWorkspace");
+                  "SyncAll without workspaces is not available on ascend310p (ascend910b has it); pass "
+                  "gmWorkspace and ubWorkspace");
 #endif
     ascsim::SyncAllBlocks("SyncAll", 0, loc);
 }
 // Software SyncAll: gmWorkspace holds 8 zeroed int32 per core, ubWorkspace as many.
 template <bool isAIVOnly = true>
-void SyncAll(const GlobalTensor<int32_t>& gmWorkspace, const LocalTensor<int32_t>& ubWorkspace, const int32_t usedCores = 0,
-             Loc loc = Loc::Here()) {
+void SyncAll(const GlobalTensor<int32_t>& gmWorkspace, const LocalTensor<int32_t>& ubWorkspace,
+             const int32_t usedCores = 0, Loc loc = Loc::Here()) {
     const uint32_t cores = usedCores ? uint32_t(usedCores) : ascsim::Core().block_num;
     ascsim::Op op = ascsim::CallSite("SyncAll", loc);
     if (ubWorkspace.GetSize() < cores * 8)
-        ascsim::Report(ascsim::Severity::Error, op, "sync.workspace", "ubWorkspace has %u int32, %u cores need %u", ubWorkspace.GetSize(),
-                       cores, cores * 8);
+        ascsim::Report(ascsim::Severity::Error, op, "sync.workspace",
+                       "ubWorkspace has %u int32, %u cores need %u", ubWorkspace.GetSize(), cores, cores * 8);
     if (ascsim::TilingBytes(gmWorkspace.Ptr()) < cores * 32u)
         ascsim::Fail(op, "sync.workspace", "gmWorkspace has %llu bytes, %u cores need %u",
                      (unsigned long long)ascsim::TilingBytes(gmWorkspace.Ptr()), cores, cores * 32u);
@@ -79,29 +89,35 @@ void SyncAll(const GlobalTensor<int32_t>& gmWorkspace, const LocalTensor<int32_t
 
 // One core tells others that it is done: IBSet by `blockIdx` itself, IBWait by whoever needs it.
 template <bool isAIVOnly = true>
-void IBSet(const GlobalTensor<int32_t>& gmWorkspace, const LocalTensor<int32_t>&, int32_t blockIdx, int32_t eventID, Loc loc = Loc::Here()) {
+void IBSet(const GlobalTensor<int32_t>& gmWorkspace, const LocalTensor<int32_t>&, int32_t blockIdx,
+           int32_t eventID, Loc loc = Loc::Here()) {
     ascsim::RaiseSignal("IBSet", ascsim::SignalKey(gmWorkspace.Ptr(), blockIdx, eventID), loc);
 }
 template <bool isAIVOnly = true>
-void IBWait(const GlobalTensor<int32_t>& gmWorkspace, const LocalTensor<int32_t>&, int32_t blockIdx, int32_t eventID, Loc loc = Loc::Here()) {
+void IBWait(const GlobalTensor<int32_t>& gmWorkspace, const LocalTensor<int32_t>&, int32_t blockIdx,
+            int32_t eventID, Loc loc = Loc::Here()) {
     char text[64];
     std::snprintf(text, sizeof text, "for block %d, event %d", blockIdx, eventID);
     ascsim::AwaitSignal("IBWait", ascsim::SignalKey(gmWorkspace.Ptr(), blockIdx, eventID), text, loc);
 }
 
 // Blocks one after the other, in block order, round after round.
-inline void InitDetermineComputeWorkspace(GlobalTensor<int32_t>& gm, LocalTensor<int32_t>&, Loc loc = Loc::Here()) {
-    if (GetBlockIdx() == 0) ascsim::RaiseSignal("InitDetermineComputeWorkspace", ascsim::SignalKey(gm.Ptr(), 0, 0x7fff), loc);
+inline void InitDetermineComputeWorkspace(GlobalTensor<int32_t>& gm, LocalTensor<int32_t>&,
+                                          Loc loc = Loc::Here()) {
+    if (GetBlockIdx() == 0)
+        ascsim::RaiseSignal("InitDetermineComputeWorkspace", ascsim::SignalKey(gm.Ptr(), 0, 0x7fff), loc);
 }
 inline void WaitPreBlock(GlobalTensor<int32_t>& gm, LocalTensor<int32_t>&, Loc loc = Loc::Here()) {
-    ascsim::AwaitSignal("WaitPreBlock", ascsim::SignalKey(gm.Ptr(), int32_t(GetBlockIdx()), 0x7fff), "for the block before", loc);
+    ascsim::AwaitSignal("WaitPreBlock", ascsim::SignalKey(gm.Ptr(), int32_t(GetBlockIdx()), 0x7fff),
+                        "for the block before", loc);
 }
 inline void NotifyNextBlock(GlobalTensor<int32_t>& gm, LocalTensor<int32_t>&, Loc loc = Loc::Here()) {
     const int32_t next = int32_t((GetBlockIdx() + 1) % GetBlockNum());
     ascsim::RaiseSignal("NotifyNextBlock", ascsim::SignalKey(gm.Ptr(), next, 0x7fff), loc);
 }
 
-// Mode 0 (all vector cores): a wait passes when every block has set the flag. Modes 1 and 2 pair cube and vector cores.
+// Mode 0 (all vector cores): a wait passes when every block has set the flag. Modes 1 and 2 pair cube and
+// vector cores.
 template <uint8_t modeId, pipe_t pipe>
 void CrossCoreSetFlag(uint16_t flagId, Loc loc = Loc::Here()) {
     ascsim::support::CrossCoreSetFlag<std::integral_constant<int, modeId>>();
@@ -117,13 +133,19 @@ void CrossCoreWaitFlag(uint16_t flagId, Loc loc = Loc::Here()) {
 template <typename T>
 constexpr ascsim::AtomicType AtomicTypeOf() {
     using ascsim::AtomicType;
-    if constexpr (std::is_same_v<T, float>) return AtomicType::F32;
-    else if constexpr (std::is_same_v<T, half>) return AtomicType::F16;
-    else if constexpr (std::is_same_v<T, int16_t>) return AtomicType::I16;
-    else if constexpr (std::is_same_v<T, int32_t>) return AtomicType::I32;
-    else if constexpr (std::is_same_v<T, bfloat16_t>) return AtomicType::BF16;
+    if constexpr (std::is_same_v<T, float>)
+        return AtomicType::F32;
+    else if constexpr (std::is_same_v<T, half>)
+        return AtomicType::F16;
+    else if constexpr (std::is_same_v<T, int16_t>)
+        return AtomicType::I16;
+    else if constexpr (std::is_same_v<T, int32_t>)
+        return AtomicType::I32;
+    else if constexpr (std::is_same_v<T, bfloat16_t>)
+        return AtomicType::BF16;
     else {
-        static_assert(std::is_same_v<T, int8_t>, "SetAtomic*: allowed float, half, bfloat16_t, int8_t, int16_t, int32_t");
+        static_assert(std::is_same_v<T, int8_t>,
+                      "SetAtomic*: allowed float, half, bfloat16_t, int8_t, int16_t, int32_t");
         return AtomicType::I8;
     }
 }
@@ -132,10 +154,24 @@ void SetAtomicOp(ascsim::AtomicKind kind) {
     ascsim::Core().atomic = uint8_t(kind);
     ascsim::Core().atomic_type = uint8_t(AtomicTypeOf<T>());
 }
-template <typename T> void SetAtomicAdd() { SetAtomicOp<T>(ascsim::AtomicKind::Add); }
-template <typename T> void SetAtomicMax() { ascsim::support::SetAtomicMax<T>(); SetAtomicOp<T>(ascsim::AtomicKind::Max); }
-template <typename T> void SetAtomicMin() { ascsim::support::SetAtomicMin<T>(); SetAtomicOp<T>(ascsim::AtomicKind::Min); }
-template <typename T> void SetAtomicType() { ascsim::Core().atomic_type = uint8_t(AtomicTypeOf<T>()); }
+template <typename T>
+void SetAtomicAdd() {
+    SetAtomicOp<T>(ascsim::AtomicKind::Add);
+}
+template <typename T>
+void SetAtomicMax() {
+    ascsim::support::SetAtomicMax<T>();
+    SetAtomicOp<T>(ascsim::AtomicKind::Max);
+}
+template <typename T>
+void SetAtomicMin() {
+    ascsim::support::SetAtomicMin<T>();
+    SetAtomicOp<T>(ascsim::AtomicKind::Min);
+}
+template <typename T>
+void SetAtomicType() {
+    ascsim::Core().atomic_type = uint8_t(AtomicTypeOf<T>());
+}
 inline void SetAtomicNone() { ascsim::Core().atomic = uint8_t(ascsim::AtomicKind::None); }
 inline void DisableDmaAtomic() { SetAtomicNone(); }
 
@@ -143,15 +179,20 @@ enum class CacheLine : uint64_t { SINGLE_CACHE_LINE = 0, ENTIRE_DATA_CACHE };
 enum class DcciDst : uint64_t { CACHELINE_ALL = 0, CACHELINE_UB, CACHELINE_OUT, CACHELINE_ATOMIC };
 template <typename T, CacheLine entire, DcciDst dst = DcciDst::CACHELINE_ALL>
 void DataCacheCleanAndInvalid(const GlobalTensor<T>& t, Loc loc = Loc::Here()) {
-    ascsim::CleanDataCache("DataCacheCleanAndInvalid", uint64_t(t.Ptr()), entire == CacheLine::ENTIRE_DATA_CACHE ? 0 : 1, loc);
+    ascsim::CleanDataCache("DataCacheCleanAndInvalid", uint64_t(t.Ptr()),
+                           entire == CacheLine::ENTIRE_DATA_CACHE ? 0 : 1, loc);
 }
 template <typename T, CacheLine entire, DcciDst dst = DcciDst::CACHELINE_ALL>
 void DataCacheCleanAndInvalid(const LocalTensor<T>&, Loc = Loc::Here()) {}
-template <typename T> void DataCachePreload(const GlobalTensor<uint64_t>&, const T) {}
+template <typename T>
+void DataCachePreload(const GlobalTensor<uint64_t>&, const T) {}
 inline void ICachePreLoad(int64_t) {}
 inline int64_t GetICachePreloadStatus() { return 0; }
 template <typename... None>
-int64_t GetSystemCycle() { ascsim::support::GetSystemCycle<None...>(); return 0; }
+int64_t GetSystemCycle() {
+    ascsim::support::GetSystemCycle<None...>();
+    return 0;
+}
 
 // Fills `size` elements of GM with `value`, through UB, and waits.
 template <typename T>

@@ -11,20 +11,29 @@ using ascsim::Loc;
 // Reference to one element that is read or written by the scalar unit, so that both are seen as S operations.
 template <typename Tensor, typename T>
 class ScalarRef {
-public:
+ public:
     ScalarRef(const Tensor& tensor, uint64_t index, Loc loc) : tensor_(tensor), index_(index), loc_(loc) {}
     operator T() const { return tensor_.GetValue(index_, loc_); }
     template <typename U>
-    const ScalarRef& operator=(const U& v) const { tensor_.SetValue(index_, static_cast<T>(v), loc_); return *this; }
+    const ScalarRef& operator=(const U& v) const {
+        tensor_.SetValue(index_, static_cast<T>(v), loc_);
+        return *this;
+    }
     const ScalarRef& operator=(const ScalarRef& v) const { return *this = static_cast<T>(v); }
     template <typename U>
-    const ScalarRef& operator+=(const U& v) const { return *this = static_cast<T>(T(*this) + v); }
+    const ScalarRef& operator+=(const U& v) const {
+        return *this = static_cast<T>(T(*this) + v);
+    }
     template <typename U>
-    const ScalarRef& operator-=(const U& v) const { return *this = static_cast<T>(T(*this) - v); }
+    const ScalarRef& operator-=(const U& v) const {
+        return *this = static_cast<T>(T(*this) - v);
+    }
     template <typename U>
-    const ScalarRef& operator*=(const U& v) const { return *this = static_cast<T>(T(*this) * v); }
+    const ScalarRef& operator*=(const U& v) const {
+        return *this = static_cast<T>(T(*this) * v);
+    }
 
-private:
+ private:
     Tensor tensor_;
     uint64_t index_;
     Loc loc_;
@@ -34,7 +43,8 @@ constexpr uint32_t K_MAX_SHAPE_DIM = 8;
 enum class DataFormat : uint8_t { ND = 0, NZ, NCHW, NC1HWC0, NHWC, NCDHW, NDC1HWC0, FRACTAL_Z_3D };
 struct ShapeInfo {
     ShapeInfo() = default;
-    ShapeInfo(uint8_t dims, const uint32_t in[], uint8_t original_dims, const uint32_t original[], DataFormat format)
+    ShapeInfo(uint8_t dims, const uint32_t in[], uint8_t original_dims, const uint32_t original[],
+              DataFormat format)
         : shapeDim(dims), originalShapeDim(original_dims), dataFormat(format) {
         std::copy_n(in, std::min<uint32_t>(dims, K_MAX_SHAPE_DIM), shape);
         std::copy_n(original, std::min<uint32_t>(original_dims, K_MAX_SHAPE_DIM), originalShape);
@@ -50,7 +60,7 @@ struct ShapeInfo {
 
 template <typename T>
 class LocalTensor {
-public:
+ public:
     using PrimType = T;
     LocalTensor() = default;
     // Static allocation: `addr` and `bytes_len` in bytes of the memory behind `position`; length in elements.
@@ -64,10 +74,15 @@ public:
 
     // What the engine and the API headers use.
     ascsim::Mem mem() const { return MemOf(TPosition(address_.logicPos)); }
-    uint64_t offset() const { return address_.bufferAddr; }                       // bytes
+    uint64_t offset() const { return address_.bufferAddr; }  // bytes
     T* Ptr() const { return reinterpret_cast<T*>(ascsim::Local(mem(), address_.bufferAddr)); }
-    uint64_t limit() const { return std::min<uint64_t>(uint64_t(address_.bufferAddr) + address_.dataLen, alloc_end_); }
-    void BindAllocation(uint32_t begin, uint32_t end) { alloc_begin_ = begin; alloc_end_ = end; }
+    uint64_t limit() const {
+        return std::min<uint64_t>(uint64_t(address_.bufferAddr) + address_.dataLen, alloc_end_);
+    }
+    void BindAllocation(uint32_t begin, uint32_t end) {
+        alloc_begin_ = begin;
+        alloc_end_ = end;
+    }
     uint32_t alloc_begin() const { return alloc_begin_; }
     uint32_t alloc_end() const { return alloc_end_; }
 
@@ -76,7 +91,9 @@ public:
     T GetValue(uint32_t index, Loc loc = Loc::Here()) const;
     template <typename U>
     void SetValue(uint32_t index, U value, Loc loc = Loc::Here()) const;
-    ScalarRef<LocalTensor, T> operator()(uint32_t index, Loc loc = Loc::Here()) const { return {*this, index, loc}; }
+    ScalarRef<LocalTensor, T> operator()(uint32_t index, Loc loc = Loc::Here()) const {
+        return {*this, index, loc};
+    }
 
     LocalTensor operator[](uint32_t elements) const {
         LocalTensor r = *this;
@@ -114,8 +131,10 @@ public:
     int32_t GetPosition() const { return address_.logicPos; }
     void SetSize(uint32_t elements) { address_.dataLen = uint32_t(BytesOf<T>(elements)); }
     uint32_t GetSize() const {
-        if constexpr (std::is_same_v<T, int4b_t>) return address_.dataLen * 2;
-        else return address_.dataLen / sizeof(T);
+        if constexpr (std::is_same_v<T, int4b_t>)
+            return address_.dataLen * 2;
+        else
+            return address_.dataLen / sizeof(T);
     }
     uint32_t GetLength() const { return address_.dataLen; }
     void SetBufferLen(uint32_t bytes) { address_.dataLen = bytes; }
@@ -127,18 +146,23 @@ public:
     TBuffAddr address_;
     ShapeInfo shapeInfo_;
 
-private:
+ private:
     uint32_t alloc_begin_ = 0;
     uint32_t alloc_end_ = 0;
     TTagType tag_ = 0;
 };
 
-enum class CacheMode { CACHE_MODE_DISABLE = 0, CACHE_MODE_NORMAL = 1, CACHE_MODE_LAST = 2, CACHE_MODE_PERSISTENT = 4 };
+enum class CacheMode {
+    CACHE_MODE_DISABLE = 0,
+    CACHE_MODE_NORMAL = 1,
+    CACHE_MODE_LAST = 2,
+    CACHE_MODE_PERSISTENT = 4
+};
 enum class CacheRwMode { READ = 1, WRITE = 2, RW = 3 };
 
 template <typename T>
 class GlobalTensor {
-public:
+ public:
     using PrimType = T;
     GlobalTensor() = default;
     void SetGlobalBuffer(__gm__ T* buffer, uint64_t elements) {
@@ -156,18 +180,25 @@ public:
     __gm__ T* GetPhyAddr(uint64_t offset) const { return address_ + offset; }
     T GetValue(uint64_t index, Loc loc = Loc::Here()) const;
     void SetValue(uint64_t index, T value, Loc loc = Loc::Here()) const;
-    ScalarRef<GlobalTensor, T> operator()(uint64_t index, Loc loc = Loc::Here()) const { return {*this, index, loc}; }
+    ScalarRef<GlobalTensor, T> operator()(uint64_t index, Loc loc = Loc::Here()) const {
+        return {*this, index, loc};
+    }
     GlobalTensor operator[](uint64_t elements) const {
         GlobalTensor r = *this;
         r.address_ = reinterpret_cast<T*>(reinterpret_cast<uint8_t*>(address_) + BytesOf<T>(elements));
         return r;
     }
-    void SetAddr(uint64_t elements) { address_ += elements; oriAddress_ += elements; }
+    void SetAddr(uint64_t elements) {
+        address_ += elements;
+        oriAddress_ += elements;
+    }
     uint64_t GetSize() const { return bufferSize_; }
     void SetShapeInfo(const ShapeInfo& s) { shapeInfo_ = s; }
     ShapeInfo GetShapeInfo() const { return shapeInfo_; }
     template <CacheRwMode mode = CacheRwMode::RW>
-    void SetL2CacheHint(CacheMode cache) { cacheMode_ = cache; }
+    void SetL2CacheHint(CacheMode cache) {
+        cacheMode_ = cache;
+    }
     const T* end() const { return end_; }
 
     __gm__ T* address_ = nullptr;
@@ -176,7 +207,7 @@ public:
     ShapeInfo shapeInfo_;
     CacheMode cacheMode_ = CacheMode::CACHE_MODE_NORMAL;
 
-private:
+ private:
     const T* end_ = nullptr;  // one past the last declared element; null = not declared
 };
 

@@ -7,8 +7,16 @@
 #include "core/frame.h"
 
 enum KernelMetaType {
-    KERNEL_TYPE_AIV_ONLY, KERNEL_TYPE_AIC_ONLY, KERNEL_TYPE_MIX_AIV_1_0, KERNEL_TYPE_MIX_AIC_1_0, KERNEL_TYPE_MIX_AIC_1_1,
-    KERNEL_TYPE_MIX_AIC_1_2, KERNEL_TYPE_AICORE, KERNEL_TYPE_VECTORCORE, KERNEL_TYPE_MIX_AICORE, KERNEL_TYPE_MIX_VECTOR_CORE,
+    KERNEL_TYPE_AIV_ONLY,
+    KERNEL_TYPE_AIC_ONLY,
+    KERNEL_TYPE_MIX_AIV_1_0,
+    KERNEL_TYPE_MIX_AIC_1_0,
+    KERNEL_TYPE_MIX_AIC_1_1,
+    KERNEL_TYPE_MIX_AIC_1_2,
+    KERNEL_TYPE_AICORE,
+    KERNEL_TYPE_VECTORCORE,
+    KERNEL_TYPE_MIX_AICORE,
+    KERNEL_TYPE_MIX_VECTOR_CORE,
     KERNEL_TYPE_MAX,
 };
 
@@ -19,8 +27,9 @@ T TilingCopy(const void* p, const char* name, Loc loc) {
     static_assert(std::is_trivially_copyable_v<T>, "tiling data must be a plain struct");
     const uint64_t have = p ? TilingBytes(p) : 0;
     if (have < sizeof(T))
-        Fail(CallSite("GET_TILING_DATA", loc), "tiling.size", "%s needs %llu bytes, the launch's tiling has %llu", name,
-             (unsigned long long)sizeof(T), (unsigned long long)have);
+        Fail(CallSite("GET_TILING_DATA", loc), "tiling.size",
+             "%s needs %llu bytes, the launch's tiling has %llu", name, (unsigned long long)sizeof(T),
+             (unsigned long long)have);
     T value;
     std::memcpy(&value, p, sizeof(T));
     return value;
@@ -37,17 +46,19 @@ T TilingCopy(const void* p, const char* name, Loc loc) {
 #define GET_TILING_DATA_WITH_STRUCT(tiling_struct, name, pointer) \
     tiling_struct name = ::ascsim::TilingCopy<tiling_struct>(pointer, #tiling_struct, ::ascsim::Loc::Here())
 #define GET_TILING_DATA(name, pointer) \
-    AscsimDefaultTiling name = ::ascsim::TilingCopy<AscsimDefaultTiling>(pointer, "tiling data", ::ascsim::Loc::Here())
+    AscsimDefaultTiling name =         \
+        ::ascsim::TilingCopy<AscsimDefaultTiling>(pointer, "tiling data", ::ascsim::Loc::Here())
 #define GET_TILING_DATA_MEMBER(tiling_struct, member, name, pointer) \
     auto name = ::ascsim::TilingCopy<tiling_struct>(pointer, #tiling_struct, ::ascsim::Loc::Here()).member
-#define GET_TILING_DATA_PTR_WITH_STRUCT(tiling_struct, name, pointer) \
-    tiling_struct name##_ascsim = ::ascsim::TilingCopy<tiling_struct>(pointer, #tiling_struct, ::ascsim::Loc::Here()); \
+#define GET_TILING_DATA_PTR_WITH_STRUCT(tiling_struct, name, pointer)                        \
+    tiling_struct name##_ascsim =                                                            \
+        ::ascsim::TilingCopy<tiling_struct>(pointer, #tiling_struct, ::ascsim::Loc::Here()); \
     tiling_struct* name = &name##_ascsim
 #define COPY_TILING_WITH_STRUCT(tiling_struct, source, name) \
-    tiling_struct name##_ascsim = (source); \
+    tiling_struct name##_ascsim = (source);                  \
     tiling_struct* name = &name##_ascsim
-#define COPY_TILING_WITH_ARRAY(type, count, source, name) \
-    std::array<type, count> name##_ascsim; \
+#define COPY_TILING_WITH_ARRAY(type, count, source, name)                                                   \
+    std::array<type, count> name##_ascsim;                                                                  \
     for (size_t i_ascsim = 0; i_ascsim < (count); ++i_ascsim) name##_ascsim[i_ascsim] = (source)[i_ascsim]; \
     auto* name = &name##_ascsim
 

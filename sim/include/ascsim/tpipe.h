@@ -5,12 +5,15 @@
 
 namespace AscendC {
 
-template <TPosition src, TPosition dst, int32_t depth, auto mask> class TQueBind;
-template <TPosition pos> class TBuf;
-template <TPosition pos, uint32_t bufIDSize> class TBufPool;
+template <TPosition src, TPosition dst, int32_t depth, auto mask>
+class TQueBind;
+template <TPosition pos>
+class TBuf;
+template <TPosition pos, uint32_t bufIDSize>
+class TBufPool;
 
 class TPipe {
-public:
+ public:
     explicit TPipe(Loc loc = Loc::Here()) : loc_(loc) { Init(); }
     ~TPipe() noexcept(false) {
         if (!ascsim::Stopping()) Destroy(loc_);
@@ -45,18 +48,30 @@ public:
     // Shares the memory of another pool.
     template <class Pool, class Shared>
     bool InitBufPool(Pool& pool, uint32_t len, Shared& shared, Loc loc = Loc::Here()) {
-        static_assert(MemOf(Pool::poolPos) == MemOf(Shared::poolPos), "pools that share memory must lie in one memory");
+        static_assert(MemOf(Pool::poolPos) == MemOf(Shared::poolPos),
+                      "pools that share memory must lie in one memory");
         if (len > shared.end() - shared.begin())
-            ascsim::Fail(ascsim::CallSite("InitBufPool", loc), "capacity", "%u bytes in a shared pool of %u", len,
-                         shared.end() - shared.begin());
+            ascsim::Fail(ascsim::CallSite("InitBufPool", loc), "capacity", "%u bytes in a shared pool of %u",
+                         len, shared.end() - shared.begin());
         pool.Place(shared.begin(), shared.begin() + len);
         return true;
     }
 
-    template <HardEvent evt> TEventID AllocEventID(Loc loc = Loc::Here()) { return events_.Alloc("AllocEventID", evt, loc); }
-    template <HardEvent evt> void ReleaseEventID(TEventID id, Loc loc = Loc::Here()) { events_.Release("ReleaseEventID", evt, id, loc); }
-    template <HardEvent evt> TEventID FetchEventID(Loc loc = Loc::Here()) { return events_.Fetch("FetchEventID", evt, loc); }
-    TEventID FetchEventID(HardEvent evt, Loc loc = Loc::Here()) { return events_.Fetch("FetchEventID", evt, loc); }
+    template <HardEvent evt>
+    TEventID AllocEventID(Loc loc = Loc::Here()) {
+        return events_.Alloc("AllocEventID", evt, loc);
+    }
+    template <HardEvent evt>
+    void ReleaseEventID(TEventID id, Loc loc = Loc::Here()) {
+        events_.Release("ReleaseEventID", evt, id, loc);
+    }
+    template <HardEvent evt>
+    TEventID FetchEventID(Loc loc = Loc::Here()) {
+        return events_.Fetch("FetchEventID", evt, loc);
+    }
+    TEventID FetchEventID(HardEvent evt, Loc loc = Loc::Here()) {
+        return events_.Fetch("FetchEventID", evt, loc);
+    }
 
     // Absolute placement: byte offset and element count in the memory of `pos`.
     template <TPosition pos, typename T>
@@ -78,7 +93,7 @@ public:
     BufferSpace& space() { return space_; }
     EventPool& events() { return events_; }
 
-private:
+ private:
     BufferSpace space_;
     EventPool events_;
     void* previous_ = nullptr;
@@ -90,7 +105,8 @@ inline TPipe* GetTPipePtr() { return static_cast<TPipe*>(ascsim::Core().user); }
 
 // The pipe of this scope; a queue without one cannot work.
 inline TPipe& PipeOf(const char* api, Loc loc) {
-    if (!ascsim::Core().user) ascsim::Fail(ascsim::CallSite(api, loc), "tpipe.none", "no TPipe exists in this kernel scope");
+    if (!ascsim::Core().user)
+        ascsim::Fail(ascsim::CallSite(api, loc), "tpipe.none", "no TPipe exists in this kernel scope");
     return *GetTPipePtr();
 }
 

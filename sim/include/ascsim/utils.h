@@ -9,7 +9,8 @@
 
 namespace AscendC {
 
-template <typename T, typename U> struct IsSameType : std::is_same<T, U> {};
+template <typename T, typename U>
+struct IsSameType : std::is_same<T, U> {};
 
 inline constexpr uint32_t DivCeil(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 inline constexpr uint32_t AlignUp(uint32_t a, uint32_t b) { return DivCeil(a, b) * b; }
@@ -28,11 +29,16 @@ constexpr T max(const T a, const U b) {
     static_assert(std::is_same_v<T, U>, "Std::max: both arguments must have one type");
     return a > b ? a : b;
 }
-template <bool C, typename A, typename B> using conditional_t = std::conditional_t<C, A, B>;
-template <bool C, typename T = void> using enable_if_t = std::enable_if_t<C, T>;
-template <typename A, typename B> inline constexpr bool is_same_v = std::is_same_v<A, B>;
-template <typename A, typename B> using is_same = std::is_same<A, B>;
-template <typename T> using remove_reference_t = std::remove_reference_t<T>;
+template <bool C, typename A, typename B>
+using conditional_t = std::conditional_t<C, A, B>;
+template <bool C, typename T = void>
+using enable_if_t = std::enable_if_t<C, T>;
+template <typename A, typename B>
+inline constexpr bool is_same_v = std::is_same_v<A, B>;
+template <typename A, typename B>
+using is_same = std::is_same<A, B>;
+template <typename T>
+using remove_reference_t = std::remove_reference_t<T>;
 }  // namespace Std
 
 // Bits of `value` equal to countValue (0 or 1).
