@@ -75,14 +75,16 @@ def _masked(text: str) -> str:
     return "".join(out)
 
 
-def _closing(text: str, at: int) -> int:
+def _closing(text: str, at: int, soc: str) -> int:
     """Offset of the bracket that closes the one at `at`."""
     depth = 0
     for i in range(at, len(text)):
         depth += (text[i] in "([{") - (text[i] in ")]}")
         if depth == 0:
             return i
-    raise check.refuse("asc", "launch", "bracket never closed", got=text[at : at + 40], allowed="( … )")
+    raise check.refuse(
+        "asc", "launch", "bracket never closed", got=text[at : at + 40], allowed="( … )", soc=soc
+    )
 
 
 def _callee(text: str, end: int) -> int:
@@ -102,7 +104,7 @@ def _callee(text: str, end: int) -> int:
     return i
 
 
-def rewrite_launches(source: str) -> str:
+def rewrite_launches(source: str, soc: str = "any chip") -> str:
     """`k<T><<<b, l2, s>>>(args)` becomes a call of the simulator; lines stay where they are.
 
     Raises:
@@ -117,7 +119,7 @@ def rewrite_launches(source: str) -> str:
         if stop < 0 or opening < 0 or plain[stop + 3 : opening].strip():
             at = plain.find("<<<", at + 3)  # shift operators of nested templates, stream output
             continue
-        begin, closing = _callee(plain, at), _closing(plain, opening)
+        begin, closing = _callee(plain, at), _closing(plain, opening, soc)
         settings = source[at + 3 : stop]
         commas = _top_level_commas(plain[at + 3 : stop])
         if commas not in (1, 2):
@@ -127,6 +129,7 @@ def rewrite_launches(source: str) -> str:
                 "wrong number of settings",
                 got=commas + 1,
                 allowed="<<<blocks, l2, stream>>>",
+                soc=soc,
             )
         kernel, args = source[begin:at], source[opening : closing + 1]
         name = " ".join(kernel.split()).replace('"', "")
@@ -162,8 +165,10 @@ def compile_asc(
     """
     source = Path(path).resolve()
     if not source.is_file():
-        raise check.refuse("asc", "file", "missing", got=str(path), allowed="an existing .asc file")
-    text = f'#include "acl/acl.h"\n#line 1 "{source.as_posix()}"\n' + rewrite_launches(source.read_text())
+        raise check.refuse("asc", "file", "missing", got=str(path), allowed="an existing .asc file", soc=soc)
+    text = f'#include "acl/acl.h"\n#line 1 "{source.as_posix()}"\n' + rewrite_launches(
+        source.read_text(), soc
+    )
     sim = paths.source_dir("sim")
     flags = [*sim_build.FLAGS, *build.march_flags(), *sim_build.soc_macros(soc), *(f"-D{d}" for d in defines)]
     flags += [f"-I{source.parent}", *(f"-I{Path(folder).resolve()}" for folder in include)]
