@@ -54,6 +54,7 @@ case $verb in
         py -m ruff check .
         git ls-files '*.h' '*.cpp' | xargs "$venv/bin/clang-format" --dry-run --Werror
         py -m mypy
+        py -m mypy --config-file /dev/null --ignore-missing-imports export
         py -m hybrid_ops build
         py -m hybrid_ops docs --check
         py -m pytest -n 2 "$@"

@@ -17,12 +17,12 @@ def test_missing_tree_says_how_to_get_it(monkeypatch, capsys):
 
 def test_incomplete_tree_names_the_missing_header(monkeypatch, tmp_path):
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
-    with pytest.raises(cann_headers.HeadersMissing, match="stub_fun.h: CPU-debug headers not found"):
+    with pytest.raises(cann_headers.HeadersMissing, match=r"stub_fun\.h: CPU-debug headers not found"):
         cann_headers.find()
     stub = tmp_path / "tools/tikicpulib/lib/include/stub_fun.h"
     stub.parent.mkdir(parents=True)
     stub.touch()
-    with pytest.raises(cann_headers.HeadersMissing, match="kernel_operator.h: not found"):
+    with pytest.raises(cann_headers.HeadersMissing, match=r"kernel_operator\.h: not found"):
         cann_headers.find()
 
 

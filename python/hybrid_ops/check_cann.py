@@ -34,8 +34,8 @@ extern "C" __attribute__((warning("call not supported on this SoC"))) void call_
 #define ASCENDC_REPORT_NOT_SUPPORT(cond, message) \\
     do { if (!(cond)) call_not_supported(message); } while (0)
 """
-# Helpers of DataCopy that sit behind a run-time branch no kernel of ours takes.
-EXCUSED = {"DataCopyL12GMImpl", "DataCopyPadGM2L1Impl", "DataCopyL12BTImpl"}
+# Helpers behind a run-time branch of DataCopy and DataCopyPad on the local tensor's position: only L1 tensors reach them.
+EXCUSED = {"DataCopyL12GMImpl", "DataCopyPadGM2L1Impl", "DataCopyPadL12GMImpl", "DataCopyL12BTImpl"}
 CPP_DTYPE = {
     "float16": "half",
     "bfloat16": "bfloat16_t",
