@@ -58,12 +58,12 @@ def hazards(
     lines = [f"{op}: kernel: {error}" if error else f"{op}: kernel: breaks rules of the hardware"]
     for entry in ranked[:limit]:
         place = f"{entry.get('kernel_file', 'kernel')}:{entry.get('line', '?')}"
+        what = entry.get("message") or f"{entry.get('api', 'kernel')} breaks the rule"
         begin, end = entry.get("bytes") or (0, 0)
-        what = entry.get("message") or f"{entry.get('api', '')} touches {entry.get('tensor', '?')}"
+        where = f"tensor {entry.get('tensor') or '?'} bytes [{begin}, {end})"
+        extra = "" if f"[{begin}, {end})" in what or not entry.get("tensor") else f": {where}"
         times = f", {entry['count']} times" if entry.get("count", 1) > 1 else ""
-        lines.append(
-            f"{place}: {entry.get('rule')}: {what}: tensor {entry.get('tensor') or '?'} bytes [{begin}, {end}){times}"
-        )
+        lines.append(f"{place}: {entry.get('rule')}: {what}{extra}{times}")
     if len(ranked) > limit:
         lines.append(f"and {len(ranked) - limit} more")
     return "\n  ".join(lines) + f" (on {soc})"
