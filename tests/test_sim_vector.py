@@ -293,6 +293,12 @@ def test_bit_operations(soc: str) -> None:
             check(call, (d, d), lambda _, x: ((x.astype(np.int64) + 4) >> 3).astype(x.dtype), soc, image)
 
 
+def test_whole_tensor_operators(soc: str) -> None:
+    image = floats(seed_of("operators"), F32, specials=False)
+    call = Call("Operators", COUNT, count=77)
+    check(call, (F32, F32, F32), lambda _, a, b: (a - b) * b, soc, image)
+
+
 def test_half_overflow_follows_the_soc_file(soc: str) -> None:
     image = np.full(IMAGE // 2, 60000, F16).view(np.uint8).copy()
     for wanted, flag in ((np.float16(65504), 1), (np.float16(np.inf), 0)):

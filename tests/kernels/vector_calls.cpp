@@ -84,11 +84,13 @@ template <typename T>
 void Arithmetic(std::string_view call, const Case& c) {
     const Operands<T> o(c);
     BINARY(Add)
-    BINARY(Sub) BINARY(Mul) BINARY(Max) BINARY(Min) SCALAR(Adds) SCALAR(Muls) SCALAR(Maxs)
+    BINARY(Sub)
+    BINARY(Mul) BINARY(Max) BINARY(Min) SCALAR(Adds) SCALAR(Muls) SCALAR(Maxs)
         SCALAR(Mins) if constexpr (std::is_same_v<T, half> || std::is_same_v<T, float>) {
         BINARY(Div)
-        BINARY(AddRelu) BINARY(SubRelu) BINARY(FusedMulAdd) BINARY(FusedMulAddRelu) UNARY(Abs) UNARY(Exp)
-            UNARY(Ln) UNARY(Sqrt) UNARY(Rsqrt) UNARY(Reciprocal) UNARY(Relu) SCALAR(LeakyRelu)
+        BINARY(AddRelu)
+        BINARY(SubRelu) BINARY(FusedMulAdd) BINARY(FusedMulAddRelu) UNARY(Abs) UNARY(Exp) UNARY(Ln)
+            UNARY(Sqrt) UNARY(Rsqrt) UNARY(Reciprocal) UNARY(Relu) SCALAR(LeakyRelu)
     }
 }
 
@@ -212,9 +214,10 @@ void Reduce(std::string_view call, const Case& c) {
     const ReduceOrder order = static_cast<ReduceOrder>(c.mode);
     const LocalTensor<T> work(TPosition::VECCALC, c.src1, c.extra ? c.extra : (kImage - c.src1) / sizeof(T));
     REDUCE_BLOCK(BlockReduceSum)
-    REDUCE_BLOCK(BlockReduceMax) REDUCE_BLOCK(BlockReduceMin) REDUCE_BLOCK(PairReduceSum)
-        REDUCE_REPEAT(WholeReduceSum) REDUCE_REPEAT(WholeReduceMax, , order)
-            REDUCE_REPEAT(WholeReduceMin, , order) REDUCE_ALL(ReduceSum) REDUCE_ALL(ReduceMax, , c.mode != 0)
+    REDUCE_BLOCK(BlockReduceMax)
+    REDUCE_BLOCK(BlockReduceMin) REDUCE_BLOCK(PairReduceSum) REDUCE_REPEAT(WholeReduceSum)
+        REDUCE_REPEAT(WholeReduceMax, , order) REDUCE_REPEAT(WholeReduceMin, , order) REDUCE_ALL(ReduceSum)
+            REDUCE_ALL(ReduceMax, , c.mode != 0)
                 REDUCE_ALL(ReduceMin, , c.mode != 0) if (call == "ReduceDataBlock")
                     ReduceDataBlock<ReduceType::MAX, T>(o.d, o.a, bits, c.repeat, c.dst_rep, c.src0_blk,
                                                         c.src0_rep);
@@ -374,13 +377,21 @@ void Dispatch(const Case& c) {
     const auto dot = text.find('.');
     const std::string_view call = text.substr(0, dot), type = dot == text.npos ? text : text.substr(dot + 1);
     if (call == "LosesItsMask") return LosesItsMask();
+    if (call == "Operators") {
+        LocalTensor<float> d(TPosition::VECCALC, c.dst, c.count);
+        d = At<float>(c.src0) - At<float>(c.src1);
+        PipeBarrier<PIPE_V>();
+        d = d * At<float>(c.src1);
+        return;
+    }
     if (call == "Cast") {
         CAST(f16, f32, half, float)
-        CAST(f32, f16, float, half) CAST(i32, f32, int32_t, float) CAST(f32, i32, float, int32_t)
-            CAST(i16, f16, int16_t, half) CAST(i32, f16, int32_t, half) CAST(i8, f16, int8_t, half)
-                CAST(u8, f16, uint8_t, half) CAST(f16, i8, half, int8_t) CAST(f16, u8, half, uint8_t)
-                    CAST(f16, i16, half, int16_t) CAST(i16, i32, int16_t, int32_t)
-                        CAST(f16, i32, half, int32_t) CAST(i4, f16, int4b_t, half)
+        CAST(f32, f16, float, half)
+        CAST(i32, f32, int32_t, float) CAST(f32, i32, float, int32_t) CAST(i16, f16, int16_t, half)
+            CAST(i32, f16, int32_t, half) CAST(i8, f16, int8_t, half) CAST(u8, f16, uint8_t, half)
+                CAST(f16, i8, half, int8_t) CAST(f16, u8, half, uint8_t) CAST(f16, i16, half, int16_t)
+                    CAST(i16, i32, int16_t, int32_t) CAST(f16, i32, half, int32_t)
+                        CAST(i4, f16, int4b_t, half)
 #if defined(ASCSIM_SOC_910B)
                             CAST(f16, i4, half, int4b_t) CAST(f32, i16, float, int16_t)
                                 CAST(i32, bf16, int32_t, bfloat16_t) CAST(f32, bf16, float, bfloat16_t)

@@ -140,4 +140,12 @@ void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src,
     }
 }
 
+template <typename T, typename pattern, bool isReuseSource = false>
+void ReduceSum(const LocalTensor<T>& dst, const LocalTensor<T>& src, const uint32_t srcShape[],
+               bool srcInnerPad, Loc loc = Loc::Here()) {
+    LocalTensor<uint8_t> rest;
+    PopStackBuffer<uint8_t, TPosition::LCM>(rest);
+    ReduceSum<T, pattern, isReuseSource>(dst, src, rest, srcShape, srcInnerPad, loc);
+}
+
 }  // namespace AscendC

@@ -2,6 +2,8 @@
 #pragma once
 #include "ascsim/reduce.h"
 
+using float32_t = float;
+
 inline void set_vector_mask(uint64_t high, uint64_t low) {
     AscendC::SetVectorMask<half, AscendC::MaskMode::NORMAL>(high, low);
 }

@@ -95,6 +95,11 @@ class LocalTensor {
         return {*this, index, loc};
     }
 
+    // dst = src0 - src1 and its like (ascsim/operators.h): the expression computes into this tensor.
+    template <typename Expression>
+        requires requires { typename Expression::WholeTensor; }
+    void operator=(const Expression& e) { e.Assign(*this); }
+
     LocalTensor operator[](uint32_t elements) const {
         LocalTensor r = *this;
         const uint32_t bytes = uint32_t(BytesOf<T>(elements));

@@ -8,6 +8,7 @@
 #include "ascsim/fill.h"
 #include "ascsim/gather.h"
 #include "ascsim/legacy.h"
+#include "ascsim/operators.h"
 #include "ascsim/reduce.h"
 #include "ascsim/reduce_all.h"
 #include "ascsim/scalar_ops.h"
