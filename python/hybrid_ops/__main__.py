@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 # Sub-commands of other parts, imported only when one of their commands is asked for: they need onnx, torch, …
-PARTS = ("export.cli", "asc_runner", "profile")
+PARTS = ("export.cli", "profile")
 console = Console(soft_wrap=True)
 _MARK = {"ok": "[green]ok[/]     ", "missing": "[yellow]missing[/]", "fault": "[red]FAULT[/]  "}
 
@@ -119,6 +119,30 @@ def docs(check_only: Annotated[bool, typer.Option("--check", help="compare, writ
     from . import docs as generator
 
     raise typer.Exit(min(generator.main(check_only), 1))
+
+
+@app.command()
+def sim(
+    files: Annotated[list[Path], typer.Argument(help="AscendC samples (.asc) with their host code")],
+    soc: Annotated[str, typer.Option(help="family or chip")] = "ascend910b",
+    checks: Annotated[str, typer.Option(help="full or off")] = "full",
+) -> None:
+    """Run .asc files in the simulator; exit code 1 when one fails or breaks a rule of the hardware."""
+    from . import asc_runner
+
+    bad = 0
+    for file in files:
+        done = asc_runner.run_asc(file, soc, checks=checks, quiet=False)
+        for text in (done.stdout, done.stderr):
+            console.print(text.rstrip(), markup=False, highlight=False) if text.strip() else None
+        broken = [r for r in done.reports if not r["ok"]]
+        for report in broken:
+            text = check.hazards(file.stem, soc, report.get("error"), report.get("hazards") or [])
+            console.print(text, markup=False, highlight=False, style="red")
+        bad += not done.ok
+        state = "ok" if done.ok else "FAULT"
+        console.print(f"{state} {file}: {len(done.reports)} launches, exit {done.returncode}", markup=False)
+    raise typer.Exit(int(bad > 0))
 
 
 @app.command("check-cann")
