@@ -40,6 +40,7 @@ class Kernel {
         walk_.Init(pipe, a.lengths, a.slots, t_.hasAccepted ? a.accepted : static_cast<GM_ADDR>(nullptr),
                    t_.tokens, t_.sequences, t_.slots, t_.tableWidth, t_.tableEntries);
         rows_.Init(t_.keyPitch);
+        work_.InitTiles(pipe, t_);
         tokens_.Init(pipe, a.query, a.key, a.value, a.beta, a.g, a.gk);
         pool_.Init(pipe, a.state);
         pipe.InitBuffer(rowOut_, 2, RowElements(t_) * sizeof(T));
@@ -97,6 +98,7 @@ class Kernel {
             dirty_ |= written;
             stored_ |= written;
             if (more && !early) {
+                pool_.Finish();
                 Order<HardEvent::MTE3_MTE2>();
                 dirty_ = 0;
                 pool_.Load(next.readSlot, range_.First());
@@ -104,6 +106,7 @@ class Kernel {
             now = next;
             live = more;
         }
+        pool_.Finish();
         ZeroRows(walk_.Position(), t_.tokens, range_.row, range_.rows);
         tokens_.Reset();
     }
@@ -148,11 +151,13 @@ class Kernel {
         int64_t slot = NextSlot(s, g, i);
         if (slot >= 0) tokens_.Need(s.begin + i, s.begin + s.rows);
         pool_.Widen(g);
+        pool_.Finish();
         if (fetch) pool_.Load(ahead.readSlot, aheadGroup);
         if (fetchTokens) tokens_.Prefetch(ahead.begin, ahead.rows);
         uint64_t own = 0;
         while (slot >= 0) {
             const int64_t token = s.begin + i;
+            pool_.Finish();
             tokens_.Need(token, token + 1);
             Step(token, g);
             ++i;
@@ -248,9 +253,7 @@ class Kernel {
             AscendC::Duplicate(w.partial, 0.0f, int32_t(RoundUp(n, 8) * kFloatBlock));
         }
         PipeBarrier<PIPE_V>();
-        const FloatTensor old = w.state;
-        w.state = w.product;
-        w.product = old;
+        w.Swap();
     }
 
     // The trees of S k and S q, one level apart. delta <- beta v - alpha beta (S k); returns S q, one value

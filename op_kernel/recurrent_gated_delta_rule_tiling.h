@@ -12,24 +12,24 @@
 #include <cstdint>
 
 struct RecurrentGatedDeltaRuleTilingData {
-    uint32_t tokens;      // T, packed rows
-    uint32_t sequences;   // B
-    uint32_t slots;       // S, states in the pool
-    uint32_t tableWidth;  // S_max of a [B, S_max] slot table; 0: flat [T]
-    uint32_t keyHeads;    // NK
-    uint32_t valueHeads;  // NV
-    uint32_t keyDim;      // DK
-    uint32_t valueDim;    // DV
-    uint32_t keyPitch;    // DK rounded up to 16: elements between rows in local memory
-    uint32_t unitRows;    // rows of a unit, but for the last one of a head
-    uint32_t headUnits;   // units of a head
-    uint32_t bands;       // ranges of a core
-    uint32_t groupUnits;  // units of a group
-    uint32_t groupRows;   // most rows of a group
-    uint32_t pieces;  // parts in which a group's state is loaded and stored, so that both overlap with maths
-    uint32_t
-        tableEntries;     // lengths, slots and accepted counts are read from a local copy if they are no more
-    uint32_t tokenBlock;  // tokens whose key, query, value and gates are prepared at once
+    uint32_t tokens;        // T, packed rows
+    uint32_t sequences;     // B
+    uint32_t slots;         // S, states in the pool
+    uint32_t tableWidth;    // S_max of a [B, S_max] slot table; 0: flat [T]
+    uint32_t keyHeads;      // NK
+    uint32_t valueHeads;    // NV
+    uint32_t keyDim;        // DK
+    uint32_t valueDim;      // DV
+    uint32_t keyPitch;      // DK rounded up to 16: elements between rows in local memory
+    uint32_t unitRows;      // rows of a unit, but for the last one of a head
+    uint32_t headUnits;     // units of a head
+    uint32_t bands;         // ranges of a core
+    uint32_t groupUnits;    // units of a group
+    uint32_t groupRows;     // most rows of a group
+    uint32_t pieces;        // parts in which a group's state is moved, to overlap with maths
+    uint32_t storedPieces;  // parts under way to the pool at once
+    uint32_t tableEntries;  // most lengths, slots or accepted counts to be copied and read locally
+    uint32_t tokenBlock;    // tokens whose keys, queries, values and gates are prepared at once
     uint32_t coreKeyHeads;  // most key heads of a range
     uint32_t coreHeads;     // most value heads of a range
     uint32_t valuePitch;    // elements of a range's value rows of one token, each group padded to 16
@@ -71,6 +71,7 @@ namespace rgdr {
 constexpr uint32_t kZeroElements = 1024;  // zeros kept for padded rows
 constexpr uint32_t kTableRows = 8;        // rows of the repack tables
 constexpr uint32_t kMaxTableEntries = 256;
+constexpr uint32_t kBankPeriod = 512;
 constexpr uint32_t kLanes = 64;                  // fp32 lanes of a repeat
 constexpr uint32_t kMaxGroupRows = 240;          // repeatTimes is 8 bits wide
 constexpr uint32_t kReservedBytes = 8192 + 256;  // scratch of emulated calls and the framework's own
@@ -87,6 +88,12 @@ inline uint32_t PieceSlots(uint32_t keyPitch) {
 // Rows of a piece of a group.
 inline uint32_t PieceRows(const RecurrentGatedDeltaRuleTilingData& t) {
     return (t.groupRows + t.pieces - 1) / t.pieces;
+}
+
+// Bytes of an fp32 matrix of a group. Whole 512 bytes, the period of the local memory's banks: matrices laid
+// out one behind the other are in phase.
+inline uint32_t TileBytes(const RecurrentGatedDeltaRuleTilingData& t) {
+    return RoundUp((t.groupRows * t.keyPitch + kLanes) * 4, kBankPeriod);
 }
 
 // Elements of a local copy of lengths, slots or accepted counts.
@@ -109,13 +116,13 @@ inline uint64_t LocalBytes(const RecurrentGatedDeltaRuleTilingData& t, uint32_t 
     const uint64_t gates = GateElements(t), rowElements = RowElements(t);
     const uint64_t channel = t.channelGate == 3 ? uint64_t(t.tokenBlock) * t.coreHeads * pitch * 4 : 0;
     const uint64_t partial = uint64_t(RoundUp(t.groupRows, 8)) * PieceSlots(t.keyPitch);
-    uint64_t bytes = 2 * t.pieces * (PieceRows(t) * pitch + 32) * stateBytes;  // state in, state out
-    bytes += 2 * rowElements * 2;                                              // out rows
-    bytes += 2 * (t.groupRows * pitch + kLanes) * 4;                           // state, product
-    bytes += (partial * 8 + kLanes) * 4 + 4 * (partial + kLanes) * 4;          // partial sums, levels
-    bytes += 3 * rowElements * 4;                                              // delta, readout, moved tail
-    bytes += 2 * prepared * pitch * 4 + (prepared + 2 * kLanes) * 4;           // keys, queries, key . query
-    bytes += 2 * gates * 4 + channel + kZeroElements * 2;  // alpha, beta, channel decay, zeros
+    uint64_t bytes = (t.pieces + t.storedPieces) * (PieceRows(t) * pitch + 32) * stateBytes;  // state in, out
+    bytes += 2 * rowElements * 2;                                                             // out rows
+    bytes += 2 * TileBytes(t) + kBankPeriod / 2;                       // state, product
+    bytes += (partial * 8 + kLanes) * 4 + 4 * (partial + kLanes) * 4;  // partial sums, levels
+    bytes += 3 * rowElements * 4;                                      // delta, readout, moved tail
+    bytes += 2 * prepared * pitch * 4 + (prepared + 2 * kLanes) * 4;   // keys, queries, key . query
+    bytes += 2 * gates * 4 + channel + kZeroElements * 2;              // alpha, beta, channel decay, zeros
     bytes +=
         prepared * pitch * 4 + gates * 2 + uint64_t(t.tokenBlock) * t.valuePitch * (2 + 4);  // staged, values
     bytes += gates * 4 * ((t.hasGate ? 1 : 0) + (t.channelGate == 2 ? 1 : 0)) + channel;
@@ -155,14 +162,12 @@ inline bool PlanGroups(RecurrentGatedDeltaRuleTilingData& t, uint32_t units, uin
         else if (t.unitRows == 8)
             t.valuePitch += 8 * (rangeUnits / t.groupUnits + 1);
         t.valuePitch = RoundUp(t.valuePitch, 16);
-        for (t.pieces = tail                ? 1
-                        : t.groupUnits >= 4 ? 4
-                        : t.groupUnits >= 2 ? 2
-                                            : 1;
-             t.pieces >= 1; t.pieces /= 2) {
-            for (t.tokenBlock = mostTokens; t.tokenBlock >= 1; t.tokenBlock /= 2) {
-                // Smaller groups cost more than smaller token blocks, down to four tokens.
-                if (t.tokenBlock < 4 && t.tokenBlock < mostTokens && groups < mostUnits) break;
+        // Smaller groups cost more than smaller token blocks, down to four tokens.
+        const uint32_t leastTokens = groups < mostUnits && mostTokens > 4 ? 4 : 1;
+        for (t.pieces = tail ? 1 : t.groupUnits >= 4 ? 4 : t.groupUnits; t.pieces >= 1; t.pieces /= 2) {
+            t.storedPieces = t.pieces;
+            for (t.tokenBlock = mostTokens; t.tokenBlock >= leastTokens && t.tokenBlock != 0;
+                 --t.tokenBlock) {
                 if (LocalBytes(t, stateBytes, p.paddedMoves, tail) + kReservedBytes <= p.localBytes)
                     return true;
             }

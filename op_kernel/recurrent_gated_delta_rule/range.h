@@ -72,11 +72,15 @@ struct Workspace {
     FloatTensor delta, readout, moved;
     LocalTensor<uint32_t> broadcast, pack, unpack, line;  // gather offsets in bytes, see Fill
 
+    // The matrices, and a gap: what is allocated next, rows of 128 too, reads from the other half of the
+    // banks.
+    __aicore__ inline void InitTiles(AscendC::TPipe& pipe, const Data& t) {
+        Get(pipe, state, buffers_[0], TileBytes(t));
+        Get(pipe, product, buffers_[1], TileBytes(t));
+        pipe.InitBuffer(gap_, kBankPeriod / 2);
+    }
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t, const Rows& rows, bool pads) {
-        const uint32_t tileBytes = (t.groupRows * t.keyPitch + kFloatLanes) * sizeof(float);
         const uint32_t sums = RoundUp(t.groupRows, 8) * rows.slots, rowBytes = RowElements(t) * sizeof(float);
-        Get(pipe, state, buffers_[0], tileBytes);
-        Get(pipe, product, buffers_[1], tileBytes);
         Get(pipe, partial, buffers_[2], (sums * 8 + kFloatLanes) * sizeof(float));
         for (uint32_t i = 0; i < 2; ++i) {
             Get(pipe, levelKey[i], buffers_[3 + i], (sums + kFloatLanes) * sizeof(float));
@@ -116,6 +120,12 @@ struct Workspace {
             if (pads) FillRepack(t);
         }
         PipeBarrier<PIPE_V>();
+    }
+
+    __aicore__ inline void Swap() {
+        const FloatTensor old = state;
+        state = product;
+        product = old;
     }
 
     template <typename U>
@@ -160,7 +170,7 @@ struct Workspace {
         Zero(product);
     }
 
-    Buffer buffers_[14];
+    Buffer buffers_[14], gap_;
 };
 
 }  // namespace rgdr

@@ -17,9 +17,11 @@ class StatePool {
     __aicore__ inline void Init(AscendC::TPipe& pipe, GM_ADDR pool) {
         pool_.SetGlobalBuffer((__gm__ T*)pool);
         pieceRows_ = PieceRows(t_);
+        stored_ = 0;
+        group_.rows = 0;
         const uint32_t bytes = (pieceRows_ * t_.keyPitch + 32) * sizeof(T);
         pipe.InitBuffer(in_, uint8_t(t_.pieces), bytes);
-        pipe.InitBuffer(out_, uint8_t(t_.pieces), bytes);
+        pipe.InitBuffer(out_, uint8_t(t_.storedPieces), bytes);
         if constexpr (kTail) {
             // Moves leave pads alone: zero once.
             for (uint32_t i = 0; i < t_.pieces; ++i) {
@@ -45,43 +47,60 @@ class StatePool {
         }
     }
 
-    // work_.state [rows, pitch] <- in_
+    // work_.state [rows, pitch] <- in_. What the last Store left open still stands in work_.product then.
     __aicore__ inline void Widen(const Group& g) {
         for (uint32_t r = 0; r < g.rows; r += pieceRows_) {
             LocalTensor<T> piece = in_.template DeQue<T>();
-            if (kTail && Packed() && t_.keyDim != t_.keyPitch) {
+            if (Repacked()) {
                 Unpack(piece, Piece(g, r));
             } else {
-                Convert(work_.state[r * t_.keyPitch], piece, Piece(g, r) * t_.keyPitch);
+                Convert(work_.product[r * t_.keyPitch], piece, Piece(g, r) * t_.keyPitch);
             }
             in_.FreeTensor(piece);
         }
+        if (!Repacked()) work_.Swap();
     }
 
-    // pool[slot] <- work_.state, rounded; work_.product is scratch. `wait`: an earlier store to these rows
-    // may be under way.
+    // pool[slot] <- work_.state, rounded. `wait`: an earlier store to these rows may be under way. Pieces for
+    // which there is no room yet are left to Finish, so that the vector unit does not wait for it.
     __aicore__ inline void Store(int64_t slot, const Group& g, bool wait) {
-        for (uint32_t r = 0; r < g.rows; r += pieceRows_) {
-            const uint32_t n = Piece(g, r);
-            LocalTensor<T> piece = out_.template AllocTensor<T>();
-            if (kTail && Packed() && t_.keyDim != t_.keyPitch) {
-                Pack(piece, n);
-            } else {
-                Convert(piece, work_.state[r * t_.keyPitch], n * t_.keyPitch);
-            }
-            out_.EnQue(piece);
-            piece = out_.template DeQue<T>();
-            if (wait && r == 0) PipeBarrier<PIPE_MTE3>();
-            if (Packed()) {
-                StoreElements(pool_[At(slot, g.row + r)], piece, n * t_.keyDim);
-            } else {
-                StorePadded(pool_[At(slot, g.row + r)], piece, n);
-            }
-            out_.FreeTensor(piece);
-        }
+        if (wait) PipeBarrier<PIPE_MTE3>();
+        slot_ = slot;
+        group_ = g;
+        source_ = work_.state;
+        stored_ = 0;
+        for (uint32_t i = 0; i < t_.storedPieces && stored_ < g.rows; ++i) StorePiece();
+        if (Repacked()) Finish();
+    }
+    // Before anything else is written where the stored state stands.
+    __aicore__ inline void Finish() {
+        while (stored_ < group_.rows) StorePiece();
     }
 
  private:
+    __aicore__ inline void StorePiece() {
+        const uint32_t r = stored_, n = Piece(group_, r);
+        LocalTensor<T> piece = out_.template AllocTensor<T>();
+        if (Repacked()) {
+            Pack(piece, n);
+        } else {
+            Convert(piece, source_[r * t_.keyPitch], n * t_.keyPitch);
+        }
+        out_.EnQue(piece);
+        piece = out_.template DeQue<T>();
+        if (Packed()) {
+            StoreElements(pool_[At(slot_, group_.row + r)], piece, n * t_.keyDim);
+        } else {
+            StorePadded(pool_[At(slot_, group_.row + r)], piece, n);
+        }
+        out_.FreeTensor(piece);
+        stored_ += n;
+    }
+    // Without padded moves, rows that do not fill their pitch are repacked between pool and unified buffer.
+    __aicore__ inline bool Repacked() const {
+        return kTail && !Soc::kPaddedMoves && t_.keyDim != t_.keyPitch;
+    }
+
     // Rows stand one behind the other in local memory too: they fill their pitch, or moves cannot pad them.
     __aicore__ inline bool Packed() const { return !Soc::kPaddedMoves || t_.keyDim == t_.keyPitch; }
     __aicore__ inline uint32_t Piece(const Group& g, uint32_t row) const {
@@ -148,6 +167,10 @@ class StatePool {
     AscendC::TQue<AscendC::TPosition::VECIN, 4> in_;
     AscendC::TQue<AscendC::TPosition::VECOUT, 4> out_;
     uint32_t pieceRows_;
+    Group group_;  // of the last Store, whose rows up to stored_ are on their way
+    FloatTensor source_;
+    int64_t slot_;
+    uint32_t stored_;
 };
 
 }  // namespace rgdr
