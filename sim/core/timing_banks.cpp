@@ -20,10 +20,10 @@ struct Touch {
 };
 
 // Address of the operand's part in one of `repeats` repeats; a contiguous operand may be stored as one long
-// block.
+// block, one that every repeat reads again has repeat stride 0.
 uint64_t Begin(const Access& a, uint32_t repeat, uint32_t repeats, uint32_t* block_bytes) {
     *block_bytes = std::max<uint32_t>(1, a.block_bytes);
-    if (a.repeats <= 1 && a.blocks <= 1 && repeats > 1) {
+    if (a.repeats <= 1 && a.blocks <= 1 && repeats > 1 && a.repeat_stride != 0) {
         *block_bytes = std::max<uint32_t>(1, a.block_bytes / repeats);
         return a.base + uint64_t(repeat) * *block_bytes;
     }
