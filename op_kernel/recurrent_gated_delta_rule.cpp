@@ -152,8 +152,8 @@ class Kernel {
         if (slot >= 0) tokens_.Need(s.begin + i, s.begin + s.rows);
         pool_.Widen(g);
         pool_.Finish();
+        if (fetchTokens) tokens_.Prefetch(ahead.begin, ahead.rows);  // needed first
         if (fetch) pool_.Load(ahead.readSlot, aheadGroup);
-        if (fetchTokens) tokens_.Prefetch(ahead.begin, ahead.rows);
         uint64_t own = 0;
         while (slot >= 0) {
             const int64_t token = s.begin + i;

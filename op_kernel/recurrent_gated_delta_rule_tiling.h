@@ -68,8 +68,8 @@ struct RecurrentGatedDeltaRulePlan {
 namespace hybrid_ops {
 namespace rgdr {
 
-constexpr uint32_t kZeroElements = 1024;  // zeros kept for padded rows
-constexpr uint32_t kTableRows = 8;        // rows of the repack tables
+constexpr uint32_t kZeroElements = 256;  // zeros kept for padded rows
+constexpr uint32_t kTableRows = 8;       // rows of the repack tables
 constexpr uint32_t kMaxTableEntries = 256;
 constexpr uint32_t kBankPeriod = 512;
 constexpr uint32_t kLanes = 64;                  // fp32 lanes of a repeat
@@ -104,9 +104,9 @@ inline uint32_t GateElements(const RecurrentGatedDeltaRuleTilingData& t) {
     return RoundUp(t.tokenBlock * t.valueHeads, 16) + 16;
 }
 
-// Elements of a buffer of one value per row of a group: whole repeats, and a repeated last block.
+// Elements of a buffer of one value per row of a group, with room for a repeated last block.
 inline uint32_t RowElements(const RecurrentGatedDeltaRuleTilingData& t) {
-    return RoundUp(t.groupRows, kLanes) + kLanes;
+    return RoundUp(t.groupRows, 16) + 16;
 }
 
 // Bytes of local memory of a plan: the buffers of RecurrentGatedDeltaRuleKernel::InitBuffers, in that order.
@@ -120,7 +120,7 @@ inline uint64_t LocalBytes(const RecurrentGatedDeltaRuleTilingData& t, uint32_t 
     bytes += 2 * rowElements * 2;                                                             // out rows
     bytes += 2 * TileBytes(t) + kBankPeriod / 2;                       // state, product
     bytes += (partial * 8 + kLanes) * 4 + 4 * (partial + kLanes) * 4;  // partial sums, levels
-    bytes += 3 * rowElements * 4;                                      // delta, readout, moved tail
+    bytes += (2 * rowElements + kLanes) * 4;                           // delta, readout, moved tail
     bytes += 2 * prepared * pitch * 4 + (prepared + 2 * kLanes) * 4;   // keys, queries, key . query
     bytes += 2 * gates * 4 + channel + kZeroElements * 2;              // alpha, beta, channel decay, zeros
     bytes +=
@@ -129,7 +129,25 @@ inline uint64_t LocalBytes(const RecurrentGatedDeltaRuleTilingData& t, uint32_t 
     bytes += 3 * TableElements(t) * 4;
     if (!paddedMoves) bytes += uint64_t(RoundUp(t.groupRows, 8)) * 32;              // broadcast table
     if (!paddedMoves && tail) bytes += uint64_t(kTableRows + 1) * pitch * 4 + 256;  // repack tables
-    return bytes + 1024;  // each buffer is rounded up to 32 bytes
+    return bytes + 512;  // each buffer is rounded up to 32 bytes
+}
+
+// Pieces and token block of groups of a given size; false when they do not fit with at least so many tokens.
+inline bool PlanBuffers(RecurrentGatedDeltaRuleTilingData& t, uint32_t leastTokens, uint32_t stateBytes,
+                        const RecurrentGatedDeltaRulePlatform& p, bool tail) {
+    const uint32_t mostTokens = t.tokens < 1 ? 1 : t.tokens < 16 ? t.tokens : 16;
+    if (leastTokens > mostTokens) leastTokens = mostTokens;
+    for (t.pieces = tail                ? 1
+                    : t.groupUnits >= 4 ? 4
+                    : t.groupUnits >= 2 ? 2
+                                        : 1;
+         t.pieces >= 1; t.pieces /= 2) {
+        t.storedPieces = t.pieces;
+        for (t.tokenBlock = mostTokens; t.tokenBlock >= leastTokens; --t.tokenBlock) {
+            if (LocalBytes(t, stateBytes, p.paddedMoves, tail) + kReservedBytes <= p.localBytes) return true;
+        }
+    }
+    return false;
 }
 
 // Largest groups first: a group's chain of dependent vector calls costs about the same whatever its rows.
@@ -151,7 +169,7 @@ inline bool PlanGroups(RecurrentGatedDeltaRuleTilingData& t, uint32_t units, uin
     // A group of a head with a value tail ends with its head: rows of two heads would leave vectors
     // unaligned.
     const uint32_t mostUnits = valueTail && t.headUnits < rangeUnits ? t.headUnits : rangeUnits;
-    const uint32_t mostTokens = t.tokens < 1 ? 1 : t.tokens < 16 ? t.tokens : 16;
+    bool halved = false;
     for (uint32_t groups = 1; groups <= mostUnits; ++groups) {
         t.groupUnits = (mostUnits + groups - 1) / groups;
         t.groupRows = t.groupUnits * t.unitRows + t.valueDim % t.unitRows;
@@ -162,16 +180,12 @@ inline bool PlanGroups(RecurrentGatedDeltaRuleTilingData& t, uint32_t units, uin
         else if (t.unitRows == 8)
             t.valuePitch += 8 * (rangeUnits / t.groupUnits + 1);
         t.valuePitch = RoundUp(t.valuePitch, 16);
-        // Smaller groups cost more than smaller token blocks, down to four tokens.
-        const uint32_t leastTokens = groups < mostUnits && mostTokens > 4 ? 4 : 1;
-        for (t.pieces = tail ? 1 : t.groupUnits >= 4 ? 4 : t.groupUnits; t.pieces >= 1; t.pieces /= 2) {
-            t.storedPieces = t.pieces;
-            for (t.tokenBlock = mostTokens; t.tokenBlock >= leastTokens && t.tokenBlock != 0;
-                 --t.tokenBlock) {
-                if (LocalBytes(t, stateBytes, p.paddedMoves, tail) + kReservedBytes <= p.localBytes)
-                    return true;
-            }
-        }
+        if (!PlanBuffers(t, groups < mostUnits ? 2 : 1, stateBytes, p, tail)) continue;
+        // With a single sequence nothing else hides the first load and the last store: two groups where one
+        // would do.
+        if (t.sequences > 1 || halved || t.groupUnits < 2) return true;
+        halved = true;
+        groups = 2 * groups - 1;
     }
     return false;
 }

@@ -72,12 +72,13 @@ struct Workspace {
     FloatTensor delta, readout, moved;
     LocalTensor<uint32_t> broadcast, pack, unpack, line;  // gather offsets in bytes, see Fill
 
-    // The matrices, and a gap: what is allocated next, rows of 128 too, reads from the other half of the
-    // banks.
+    // Rows of 128 that a call reads together come from different halves of the banks: with one token a
+    // sequence, Widen leaves its state in the first matrix and the new one goes to the second; keys and
+    // queries are allocated next.
     __aicore__ inline void InitTiles(AscendC::TPipe& pipe, const Data& t) {
-        Get(pipe, state, buffers_[0], TileBytes(t));
-        Get(pipe, product, buffers_[1], TileBytes(t));
+        Get(pipe, product, buffers_[0], TileBytes(t));
         pipe.InitBuffer(gap_, kBankPeriod / 2);
+        Get(pipe, state, buffers_[1], TileBytes(t));
     }
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t, const Rows& rows, bool pads) {
         const uint32_t sums = RoundUp(t.groupRows, 8) * rows.slots, rowBytes = RowElements(t) * sizeof(float);
@@ -88,7 +89,7 @@ struct Workspace {
         }
         Get(pipe, delta, buffers_[7], rowBytes);
         Get(pipe, readout, buffers_[8], rowBytes);
-        Get(pipe, moved, buffers_[9], rowBytes);
+        Get(pipe, moved, buffers_[9], kFloatLanes * sizeof(float));
         if constexpr (!Soc::kPaddedMoves) {
             Get(pipe, broadcast, buffers_[10], RoundUp(t.groupRows, 8) * kBlockBytes);
             if (!pads) return;
