@@ -19,12 +19,14 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from pathlib import Path
 
 CACHE_VARIABLE = "HYBRID_OPS_CACHE"
 COMPILER_VARIABLE = "CXX"
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".inc", ".cpp", ".cc", ".def"})
 ERROR_LINES = 12
+_planning: ContextVar[bool] = ContextVar("hybrid_ops_planning", default=False)
 
 
 class BuildError(RuntimeError):
@@ -85,6 +87,16 @@ def has_compiler() -> bool:
 def march_flags() -> list[str]:
     """Code generation flags for this machine's family; fixed per family so that the cache can be shared."""
     return ["-march=x86-64-v3"] if platform.machine() in ("x86_64", "AMD64") else []
+
+
+@contextlib.contextmanager
+def planning() -> Iterator[None]:
+    """Inside, :func:`compile_shared` returns the path that it would build and builds nothing."""
+    token = _planning.set(True)
+    try:
+        yield
+    finally:
+        _planning.reset(token)
 
 
 def source_hash(sources: Iterable[Path], flags: Sequence[str], depends: Iterable[Path] = ()) -> str:
@@ -149,6 +161,8 @@ def compile_shared(
     found = library_path(name, key)
     if found is not None:
         return found
+    if _planning.get():
+        return cache_path() / f"{name}-{key}.so"
     target = cache_dir() / f"{name}-{key}.so"
     tool = compiler()
     with _locked(target.with_suffix(".lock")):
