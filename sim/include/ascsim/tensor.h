@@ -98,7 +98,9 @@ class LocalTensor {
     // dst = src0 - src1 and its like (ascsim/operators.h): the expression computes into this tensor.
     template <typename Expression>
         requires requires { typename Expression::WholeTensor; }
-    void operator=(const Expression& e) { e.Assign(*this); }
+    void operator=(const Expression& e) {
+        e.Assign(*this);
+    }
 
     LocalTensor operator[](uint32_t elements) const {
         LocalTensor r = *this;
