@@ -118,11 +118,11 @@ inline uint64_t LocalBytes(const RecurrentGatedDeltaRuleTilingData& t, uint32_t 
     const uint64_t partial = uint64_t(RoundUp(t.groupRows, 8)) * PieceSlots(t.keyPitch);
     uint64_t bytes = (t.pieces + t.storedPieces) * (PieceRows(t) * pitch + 32) * stateBytes;  // state in, out
     bytes += 2 * rowElements * 2;                                                             // out rows
-    bytes += 2 * TileBytes(t) + kBankPeriod / 2;                       // state, product
-    bytes += (partial * 8 + kLanes) * 4 + 4 * (partial + kLanes) * 4;  // partial sums, levels
-    bytes += (2 * rowElements + kLanes) * 4;                           // delta, readout, moved tail
-    bytes += 2 * prepared * pitch * 4 + (prepared + 2 * kLanes) * 4;   // keys, queries, key . query
-    bytes += 2 * gates * 4 + channel + kZeroElements * 2;              // alpha, beta, channel decay, zeros
+    bytes += 2 * TileBytes(t) + kBankPeriod / 2;                           // state, product
+    bytes += (partial * 8 + kLanes) * 4 + (3 * partial + 4 * kLanes) * 4;  // partial sums, levels
+    bytes += (2 * rowElements + kLanes) * 4;                               // delta, readout, moved tail
+    bytes += 2 * prepared * pitch * 4 + (prepared + 2 * kLanes) * 4;       // keys, queries, key . query
+    bytes += 2 * gates * 4 + channel + kZeroElements * 2;  // alpha, beta, channel decay, zeros
     bytes +=
         prepared * pitch * 4 + gates * 2 + uint64_t(t.tokenBlock) * t.valuePitch * (2 + 4);  // staged, values
     bytes += gates * 4 * ((t.hasGate ? 1 : 0) + (t.channelGate == 2 ? 1 : 0)) + channel;
@@ -169,23 +169,15 @@ inline bool PlanGroups(RecurrentGatedDeltaRuleTilingData& t, uint32_t units, uin
     // A group of a head with a value tail ends with its head: rows of two heads would leave vectors
     // unaligned.
     const uint32_t mostUnits = valueTail && t.headUnits < rangeUnits ? t.headUnits : rangeUnits;
-    bool halved = false;
     for (uint32_t groups = 1; groups <= mostUnits; ++groups) {
         t.groupUnits = (mostUnits + groups - 1) / groups;
         t.groupRows = t.groupUnits * t.unitRows + t.valueDim % t.unitRows;
         if (t.groupRows > kMaxGroupRows) continue;
-        t.valuePitch = rangeUnits * t.unitRows;  // and what pads groups to 16
-        if (valueTail)
-            t.valuePitch += 16 * (rangeUnits / t.groupUnits + 2 * t.coreHeads + 1);
-        else if (t.unitRows == 8)
-            t.valuePitch += 8 * (rangeUnits / t.groupUnits + 1);
+        t.valuePitch = rangeUnits * t.unitRows;
+        // Groups that end with their head: its remainder, and every group padded to 16.
+        if (valueTail) t.valuePitch += 16 * (rangeUnits / t.groupUnits + 2 * t.coreHeads + 1);
         t.valuePitch = RoundUp(t.valuePitch, 16);
-        if (!PlanBuffers(t, groups < mostUnits ? 2 : 1, stateBytes, p, tail)) continue;
-        // With a single sequence nothing else hides the first load and the last store: two groups where one
-        // would do.
-        if (t.sequences > 1 || halved || t.groupUnits < 2) return true;
-        halved = true;
-        groups = 2 * groups - 1;
+        if (PlanBuffers(t, groups < mostUnits ? 2 : 1, stateBytes, p, tail)) return true;
     }
     return false;
 }

@@ -16,6 +16,7 @@ using Buffer = AscendC::TBuf<AscendC::TPosition::VECCALC>;
 
 // Rows of the flattened [NV * DV] that are worked on together.
 struct Group {
+    uint32_t units;     // most units of a group in this walk
     uint32_t unitsEnd;  // one past its last unit
     uint32_t row, rows;
     uint32_t value;  // offset of its values in a staged token
@@ -28,7 +29,6 @@ class Range {
     __aicore__ inline void Set(const Data& t, uint32_t unitBegin, uint32_t unitsEnd) {
         headUnits_ = t.headUnits;
         unitRows_ = t.unitRows;
-        groupUnits_ = t.groupUnits;
         valueDim_ = t.valueDim;
         share_ = t.valueHeads / t.keyHeads;
         unitBegin_ = unitBegin;
@@ -41,28 +41,33 @@ class Range {
         keys = KeyHead(head + heads - 1) - key + 1;
     }
     __aicore__ inline uint32_t KeyHead(uint32_t valueHead) const { return valueHead / share_; }
-    __aicore__ inline Group First() const { return Make(unitBegin_, 0); }
+    // Groups of at most so many units, one after the other.
+    __aicore__ inline Group First(uint32_t units) const { return Make(unitBegin_, units, 0); }
     __aicore__ inline bool IsLast(const Group& g) const { return g.unitsEnd >= unitEnd; }
     __aicore__ inline Group Next(const Group& g) const {
-        return Make(g.unitsEnd, g.value + RoundUp(g.rows, 16));
+        return Make(g.unitsEnd, g.units, g.value + RoundUp(g.rows, 16));
     }
+    // Heads leave no remainder of a unit: rows of several heads can be worked on, and their values kept,
+    // together.
+    __aicore__ inline bool Even() const { return valueDim_ % unitRows_ == 0; }
 
  private:
     __aicore__ inline uint32_t RowOf(uint32_t unit) const {
         return unit / headUnits_ * valueDim_ + unit % headUnits_ * unitRows_;
     }
-    __aicore__ inline Group Make(uint32_t unit, uint32_t value) const {
+    __aicore__ inline Group Make(uint32_t unit, uint32_t units, uint32_t value) const {
         Group g;
-        g.unitsEnd = unit + groupUnits_ < unitEnd ? unit + groupUnits_ : unitEnd;
+        g.units = units;
+        g.unitsEnd = unit + units < unitEnd ? unit + units : unitEnd;
         const uint32_t headEnd = (unit / headUnits_ + 1) * headUnits_;
-        if (valueDim_ % unitRows_ != 0 && g.unitsEnd > headEnd) g.unitsEnd = headEnd;
+        if (!Even() && g.unitsEnd > headEnd) g.unitsEnd = headEnd;
         g.row = RowOf(unit);
         g.rows = RowOf(g.unitsEnd) - g.row;
-        g.value = value;
+        g.value = Even() ? g.row - row : value;
         return g;
     }
 
-    uint32_t headUnits_, unitRows_, groupUnits_, valueDim_, share_, unitBegin_;
+    uint32_t headUnits_, unitRows_, valueDim_, share_, unitBegin_;
 };
 
 // fp32 matrices [group rows, pitch] and vectors [group rows]; what is in them when, the steps say.
@@ -83,9 +88,11 @@ struct Workspace {
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t, const Rows& rows, bool pads) {
         const uint32_t sums = RoundUp(t.groupRows, 8) * rows.slots, rowBytes = RowElements(t) * sizeof(float);
         Get(pipe, partial, buffers_[2], (sums * 8 + kFloatLanes) * sizeof(float));
+        // A second level has half as many sums at most.
+        const uint32_t levelBytes[2] = {(sums + kFloatLanes) * 4, (sums / 2 + kFloatLanes) * 4};
         for (uint32_t i = 0; i < 2; ++i) {
-            Get(pipe, levelKey[i], buffers_[3 + i], (sums + kFloatLanes) * sizeof(float));
-            Get(pipe, levelQuery[i], buffers_[5 + i], (sums + kFloatLanes) * sizeof(float));
+            Get(pipe, levelKey[i], buffers_[3 + i], levelBytes[i]);
+            Get(pipe, levelQuery[i], buffers_[5 + i], levelBytes[i]);
         }
         Get(pipe, delta, buffers_[7], rowBytes);
         Get(pipe, readout, buffers_[8], rowBytes);

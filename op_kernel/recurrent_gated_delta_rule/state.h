@@ -24,10 +24,15 @@ class StatePool {
         pipe.InitBuffer(out_, uint8_t(t_.storedPieces), bytes);
         if constexpr (kTail) {
             // Moves leave pads alone: zero once.
+            LocalTensor<T> piece;
             for (uint32_t i = 0; i < t_.pieces; ++i) {
-                LocalTensor<T> piece = in_.template AllocTensor<T>();
+                piece = in_.template AllocTensor<T>();
                 AscendC::Duplicate(piece.template ReinterpretCast<float>(), 0.0f,
                                    int32_t(bytes / sizeof(float)));
+                in_.EnQue(piece);
+            }
+            for (uint32_t i = 0; i < t_.pieces; ++i) {
+                piece = in_.template DeQue<T>();
                 in_.FreeTensor(piece);
             }
         }

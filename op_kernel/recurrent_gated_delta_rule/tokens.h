@@ -56,6 +56,8 @@ class Tokens {
             // Moves leave pads alone: zero once.
             LocalTensor<T> stage = staged_.template AllocTensor<T>();
             AscendC::Duplicate(Floats(stage), 0.0f, int32_t(end * sizeof(T) / sizeof(float)));
+            staged_.EnQue(stage);
+            stage = staged_.template DeQue<T>();
             staged_.FreeTensor(stage);
         }
     }
@@ -150,12 +152,16 @@ class Tokens {
                          t_.keyDim, t_.keyPitch);
             }
         }
-        Group g = range_.First();
-        while (true) {
-            LoadRows(stage[atValues_ + g.value], value_[uint64_t(begin) * width + g.row], n, g.rows, width,
+        const LocalTensor<T> values = stage[atValues_];
+        if (range_.Even()) {
+            LoadRows(values, value_[uint64_t(begin) * width + range_.row], n, range_.rows, width,
                      t_.valuePitch);
-            if (range_.IsLast(g)) break;
-            g = range_.Next(g);
+        } else {
+            for (Group g = range_.First(t_.groupUnits);; g = range_.Next(g)) {
+                LoadRows(values[g.value], value_[uint64_t(begin) * width + g.row], n, g.rows, width,
+                         t_.valuePitch);
+                if (range_.IsLast(g)) break;
+            }
         }
         const uint64_t first = uint64_t(begin) * t_.valueHeads, total = uint64_t(t_.tokens) * t_.valueHeads;
         const uint32_t gates = n * t_.valueHeads;
@@ -210,21 +216,23 @@ class Tokens {
         waiting_ = true;
     }
 
-    // Only what was loaded: pads between groups hold nothing.
+    // Only what was loaded: pads hold nothing.
     __aicore__ inline void WidenValues() {
         const LocalTensor<T> staged = stage_[atValues_];
-        if (range_.rows == t_.valuePitch) {
+        if (range_.Even() && range_.rows == t_.valuePitch) {
             AscendC::Cast(values_, staged, AscendC::RoundMode::CAST_NONE, rowCount_ * t_.valuePitch);
             return;
         }
         for (uint32_t i = 0; i < rowCount_; ++i) {
-            Group g = range_.First();
-            while (true) {
-                const uint32_t at = i * t_.valuePitch + g.value;
-                AscendC::Cast(values_[at], staged[at], AscendC::RoundMode::CAST_NONE,
+            const uint32_t at = i * t_.valuePitch;
+            if (range_.Even()) {
+                AscendC::Cast(values_[at], staged[at], AscendC::RoundMode::CAST_NONE, range_.rows);
+                continue;
+            }
+            for (Group g = range_.First(t_.groupUnits);; g = range_.Next(g)) {
+                AscendC::Cast(values_[at + g.value], staged[at + g.value], AscendC::RoundMode::CAST_NONE,
                               LastBlock<T>::Staged(g.rows));
                 if (range_.IsLast(g)) break;
-                g = range_.Next(g);
             }
         }
     }
