@@ -83,23 +83,38 @@ void Spell(const Case& c, const Params& params, Inside inside, Outside outside) 
 template <typename T>
 void Arithmetic(std::string_view call, const Case& c) {
     const Operands<T> o(c);
-    BINARY(Add)
-    BINARY(Sub)
-    BINARY(Mul)
-    BINARY(Max) BINARY(Min) SCALAR(Adds) SCALAR(Muls) SCALAR(Maxs)
-        SCALAR(Mins) if constexpr (std::is_same_v<T, half> || std::is_same_v<T, float>) {
-        BINARY(Div)
-        BINARY(AddRelu)
-        BINARY(SubRelu)
-        BINARY(FusedMulAdd) BINARY(FusedMulAddRelu) UNARY(Abs) UNARY(Exp) UNARY(Ln) UNARY(Sqrt) UNARY(Rsqrt)
-            UNARY(Reciprocal) UNARY(Relu) SCALAR(LeakyRelu)
+    BINARY(Add);
+    BINARY(Sub);
+    BINARY(Mul);
+    BINARY(Max);
+    BINARY(Min);
+    SCALAR(Adds);
+    SCALAR(Muls);
+    SCALAR(Maxs);
+    SCALAR(Mins);
+    if constexpr (std::is_same_v<T, half> || std::is_same_v<T, float>) {
+        BINARY(Div);
+        BINARY(AddRelu);
+        BINARY(SubRelu);
+        BINARY(FusedMulAdd);
+        BINARY(FusedMulAddRelu);
+        UNARY(Abs);
+        UNARY(Exp);
+        UNARY(Ln);
+        UNARY(Sqrt);
+        UNARY(Rsqrt);
+        UNARY(Reciprocal);
+        UNARY(Relu);
+        SCALAR(LeakyRelu);
     }
 }
 
 template <typename T>
 void Bits(std::string_view call, const Case& c) {
     const Operands<T> o(c);
-    BINARY(And) BINARY(Or) UNARY(Not)
+    BINARY(And);
+    BINARY(Or);
+    UNARY(Not);
 }
 
 template <typename T, typename U>
@@ -215,13 +230,18 @@ void Reduce(std::string_view call, const Case& c) {
     const uint64_t bits[2] = {c.mask[0], c.mask[1]};
     const ReduceOrder order = static_cast<ReduceOrder>(c.mode);
     const LocalTensor<T> work(TPosition::VECCALC, c.src1, c.extra ? c.extra : (kImage - c.src1) / sizeof(T));
-    REDUCE_BLOCK(BlockReduceSum)
-    REDUCE_BLOCK(BlockReduceMax)
-    REDUCE_BLOCK(BlockReduceMin)
-    REDUCE_BLOCK(PairReduceSum) REDUCE_REPEAT(WholeReduceSum) REDUCE_REPEAT(WholeReduceMax, , order)
-        REDUCE_REPEAT(WholeReduceMin, , order) REDUCE_ALL(ReduceSum) REDUCE_ALL(
-            ReduceMax, , c.mode != 0) REDUCE_ALL(ReduceMin, , c.mode != 0) if (call == "ReduceDataBlock")
-            ReduceDataBlock<ReduceType::MAX, T>(o.d, o.a, bits, c.repeat, c.dst_rep, c.src0_blk, c.src0_rep);
+    REDUCE_BLOCK(BlockReduceSum);
+    REDUCE_BLOCK(BlockReduceMax);
+    REDUCE_BLOCK(BlockReduceMin);
+    REDUCE_BLOCK(PairReduceSum);
+    REDUCE_REPEAT(WholeReduceSum);
+    REDUCE_REPEAT(WholeReduceMax, , order);
+    REDUCE_REPEAT(WholeReduceMin, , order);
+    REDUCE_ALL(ReduceSum);
+    REDUCE_ALL(ReduceMax, , c.mode != 0);
+    REDUCE_ALL(ReduceMin, , c.mode != 0);
+    if (call == "ReduceDataBlock")
+        ReduceDataBlock<ReduceType::MAX, T>(o.d, o.a, bits, c.repeat, c.dst_rep, c.src0_blk, c.src0_rep);
     if (call == "ReduceRepeat")
         ReduceRepeat<ReduceType::SUM, T>(o.d, o.a, bits, c.repeat, c.dst_rep, c.src0_blk, c.src0_rep);
     if (call == "RepeatReduceSum")
@@ -386,22 +406,36 @@ void Dispatch(const Case& c) {
         return;
     }
     if (call == "Cast") {
-        CAST(f16, f32, half, float)
-        CAST(f32, f16, float, half)
-        CAST(i32, f32, int32_t, float)
-        CAST(f32, i32, float, int32_t) CAST(i16, f16, int16_t, half) CAST(i32, f16, int32_t, half)
-            CAST(i8, f16, int8_t, half) CAST(u8, f16, uint8_t, half) CAST(f16, i8, half, int8_t)
-                CAST(f16, u8, half, uint8_t) CAST(f16, i16, half, int16_t) CAST(i16, i32, int16_t, int32_t)
-                    CAST(f16, i32, half, int32_t) CAST(i4, f16, int4b_t, half)
+        CAST(f16, f32, half, float);
+        CAST(f32, f16, float, half);
+        CAST(i32, f32, int32_t, float);
+        CAST(f32, i32, float, int32_t);
+        CAST(i16, f16, int16_t, half);
+        CAST(i32, f16, int32_t, half);
+        CAST(i8, f16, int8_t, half);
+        CAST(u8, f16, uint8_t, half);
+        CAST(f16, i8, half, int8_t);
+        CAST(f16, u8, half, uint8_t);
+        CAST(f16, i16, half, int16_t);
+        CAST(i16, i32, int16_t, int32_t);
+        CAST(f16, i32, half, int32_t);
+        CAST(i4, f16, int4b_t, half);
+
 #if defined(ASCSIM_SOC_910B)
-                        CAST(f16, i4, half, int4b_t) CAST(f32, i16, float, int16_t)
-                            CAST(i32, bf16, int32_t, bfloat16_t) CAST(f32, bf16, float, bfloat16_t)
-                                CAST(bf16, f32, bfloat16_t, float) CAST(i64, i32, int64_t, int32_t)
-                                    CAST(i16, f32, int16_t, float) CAST(f32, f32, float, float)
-                                        CAST(i64, f32, int64_t, float) CAST(i32, i64, int32_t, int64_t)
-                                            CAST(f32, i64, float, int64_t)
+        CAST(f16, i4, half, int4b_t);
+        CAST(f32, i16, float, int16_t);
+        CAST(i32, bf16, int32_t, bfloat16_t);
+        CAST(f32, bf16, float, bfloat16_t);
+        CAST(bf16, f32, bfloat16_t, float);
+        CAST(i64, i32, int64_t, int32_t);
+        CAST(i16, f32, int16_t, float);
+        CAST(f32, f32, float, float);
+        CAST(i64, f32, int64_t, float);
+        CAST(i32, i64, int32_t, int64_t);
+        CAST(f32, i64, float, int64_t);
+
 #endif
-                                                return;
+        return;
     }
     if (call == "Axpy" || call == "MulAddDst") {
         if (type == "f16") return Fused<half, half>(call, c);
