@@ -1,7 +1,8 @@
 """Cuts a graph at its Custom nodes, so that tools without a parser for them can read the rest.
 
-`cut` gives one model without Custom nodes: what they read becomes an output, what they wrote an input. `split` gives
-the same nodes as a chain of models, one per depth of Custom nodes, to be run in turn with the operators in between.
+`cut` gives one model without Custom nodes: what they wrote becomes an input, what they read an output (unless it follows
+from weights alone). `split` gives the same nodes as a chain of models, one per depth of Custom nodes, to be run in turn
+with the operators in between.
 """
 
 from __future__ import annotations
@@ -24,15 +25,40 @@ def cut(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def split(model: onnx.ModelProto) -> list[onnx.ModelProto]:
-    """Models between the Custom nodes, in the order they run; a depth without other nodes is left out. Errors: see `cut`."""
+    """Models between the Custom nodes, in the order they run; a depth without other nodes is left out. Errors: see `cut`.
+
+    Nodes computed from weights alone are copied into every model that reads them.
+    """
+    fixed = constants(model)
     depth: dict[str, int] = {}
-    stages: dict[int, list[onnx.NodeProto]] = {}
+    plain: list[tuple[int, onnx.NodeProto]] = []
     for node in model.graph.node:  # ONNX graphs are sorted
         level = max((depth.get(name, 0) for name in reads(node)), default=0)
-        if node.op_type != OP_TYPE:
-            stages.setdefault(level, []).append(node)
         depth.update({name: level + (node.op_type == OP_TYPE) for name in node.output})
-    return [_part(model, nodes, f"stage{level}") for level, nodes in sorted(stages.items())]
+        if node.op_type != OP_TYPE:
+            plain.append((level, node))
+    parts = []
+    for wanted in sorted({level for level, _ in plain}):
+        chosen: list[onnx.NodeProto] = []
+        needed: set[str] = set()
+        for level, node in reversed(plain):
+            follows = fixed.issuperset(node.output)
+            if needed.intersection(node.output) if follows else level == wanted:
+                chosen.insert(0, node)
+                needed |= reads(node)
+        if chosen:
+            parts.append(_part(model, chosen, f"stage{wanted}"))
+    return parts
+
+
+def constants(model: onnx.ModelProto) -> set[str]:
+    """Tensors that follow from weights alone, weights included."""
+    inputs = {value.name for value in model.graph.input}
+    known = {tensor.name for tensor in model.graph.initializer} - inputs
+    for node in model.graph.node:
+        if node.op_type != OP_TYPE and reads(node) <= known:
+            known.update(name for name in node.output if name)
+    return known
 
 
 def reads(node: onnx.NodeProto) -> set[str]:
@@ -50,9 +76,10 @@ def _part(model: onnx.ModelProto, nodes: list[onnx.NodeProto], name: str) -> onn
     """The given nodes as a model: inputs are what they lack, outputs what others or the graph's outputs read."""
     graph = model.graph
     made = {output: None for node in nodes for output in node.output if output}
-    inside = {id(node) for node in nodes}
     wanted = {value.name for value in graph.output}
-    wanted |= {name for node in graph.node if id(node) not in inside for name in reads(node)}
+    # The converter cannot store an output that it folds to a constant.
+    crossing = {name for node in graph.node if made.keys().isdisjoint(node.output) for name in reads(node)}
+    wanted |= crossing - constants(model)
     weights = {tensor.name for tensor in graph.initializer}
     read = dict.fromkeys(name for node in nodes for name in sorted(reads(node)))
     types = {

@@ -1,6 +1,7 @@
 """Reads a converter's log back into rule ids: which rule of the checker a message is about, and what to do.
 
-Messages that no rule covers (environment, configuration, disk) get an id of their own: ENV, CONFIG, DISK, GE, PLUGIN.
+Messages that no rule covers (environment, configuration, disk) get an id of their own:
+ENV, CONFIG, DISK, FILE, DATA, SAVE, OPP (operator package), GE (graph compiler), PLUGIN.
 Sources: mindspore-lite's onnx_model_parser.cc, onnx_custom_parser.cc, attr_to_args_pass.cc, mindspore's op_adapter.cc;
 the messages of release 2.0.0 were seen.
 """
@@ -18,9 +19,8 @@ from hybrid_ops.export.lite_rules import Finding
 
 # "[ERROR] LITE(12,7f,tool):2026-01-01-00:00:00.000.000 [file.cc:12] Function] text"
 _LINE = re.compile(
-    r"^\[(?P<level>ERROR|WARNING|CRITICAL)\][^\[]*(?:\[(?P<place>[^\]]*)\] *(?P<function>\w+)\] *)?(?P<text>.*)$"
+    r"^\[(?P<level>ERROR|WARNING|CRITICAL)\] *(?:[^\[\]]*\[(?P<place>[^\]]*)\] *(?P<function>\w+)\] *)?(?P<text>.*)$"
 )
-SUCCESS = re.compile(r"CONVERT RESULT SUCCESS")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ KNOWN = (
     _known(r"[Dd]ynamic shape is not supported", "CONFIG", "this chip runs no dynamic shape", "static shapes (--static) or gears (--dynamic)"),
     _known(r"Do not support different dynamic_dims|input_shape|dynamic_?[dD]ims|Parse .*[cC]onfig|config file", "CONFIG", "the converter does not take its configuration", "compare the shapes in the .ini with the model's inputs"),
     _known(r"open dynamic library failed|Load plugin lib failed", "PLUGIN", "the converter plugin does not load", "check the path in [registry] plugin_path"),
-    _known(r"No space left|Disk quota|[Ww]rite file (?:head )?failed|File too large|Save mindir model failed|Failed to (?:write|save)", "DISK", "the result cannot be written", "free disk space, or a folder that can be written"),
+    _known(r"param proto name: ?(\S+?) is not in param dict", "SAVE", "output \\1 follows from weights alone; it is folded and cannot be stored", "do not make it an output"),
+    _known(r"No space left|Disk quota|File too large|[Ww]rite file (?:head )?failed|Failed to write the mindir|save mindir weight failed|parser save path|file path not exists", "DISK", "the result cannot be written", "free disk space, or another folder"),
+    _known(r"Read onnx model file failed|init origin model failed", "FILE", "the model cannot be read", "a whole *.onnx file of less than 2 GiB"),
     _known(r"(?:get|read|load).*external.*(?:fail|error)|External.*(?:fail|not exist)", "DATA", "external data cannot be read", "copy the data files along with the model"),
     _known(r"Convert graph to om failed|Build graph failed|aclgrphBuildModel|E[A-Z]\d{4}", "GE", "the graph compiler refuses the graph", "its log says why: ASCEND_GLOBAL_LOG_LEVEL=1 ASCEND_SLOG_PRINT_TO_STDOUT=1"),
     _known(r"hybrid_ops plugin: (.*)", "PLUGIN", "\\1", "see the checker"),

@@ -148,7 +148,8 @@ def _wiring(node: CustomNode, found: Node, graph: Graph, nodes: dict[str, Node])
         producer = graph.producers.get(tensor)
         origin = producer.name if producer is not None else tensor if tensor in graph.inputs else None
         known = origin is not None and (origin in nodes or origin in graph.inputs)
-        if known and label in nodes and origin != label and nodes[label].op_type not in PLUMBING:
+        moved = label in graph.inputs or (label in nodes and nodes[label].op_type not in PLUMBING)
+        if known and moved and origin != label:
             yield f"{node.label}: input {slot} ({tensor}): sent from {origin}, arrived from {label}"
 
 

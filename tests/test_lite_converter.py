@@ -1,0 +1,146 @@
+"""A real converter, MindSpore Lite 2.0.0: our graphs convert, and every attribute is found again in the MindIR.
+
+The release has no parser for Custom nodes. Graphs are cut at them, or this package's plugin adds the parser; neither
+says anything about the Ascend half, which needs CANN.
+"""
+
+from __future__ import annotations
+
+import collections
+import resource
+from pathlib import Path
+
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+from lite_converter import lite  # noqa: E402, F401
+from mindir_files import custom_model  # noqa: E402
+
+from hybrid_ops.export import convert, cut_graph, lite_plugin_build, lite_run, mindir  # noqa: E402
+from hybrid_ops.export.convert import Request  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("lite")
+OPTIMIZE = ("none", "general")
+KINDS = ["linear_attention", "linear_attention", "full_attention"]
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory) -> dict[str, Path]:
+    """Decode steps by both exporters, with growing and fixed cache, and a prefill; other exports need no converter."""
+    pytest.importorskip("transformers")
+    from hybrid_ops import runtime
+    from hybrid_ops.export import decode
+    from hybrid_ops.models.sample import sample_config, sample_decoder
+
+    folder = tmp_path_factory.mktemp("graphs")
+    model = sample_decoder(sample_config(layers=3, hidden=64, vocab=64, layer_types=KINDS, head_dim=32))
+    with runtime.using(backend="reference"):
+        decode.export_decode(model, folder / "dynamo.onnx")
+        decode.export_decode(model, folder / "legacy.onnx", exporter="legacy")
+        decode.export_decode(model, folder / "gapless.onnx", target="lite-2.4")
+    return {path.stem: path for path in sorted(folder.glob("*.onnx"))}
+
+
+def run(path: Path, out: Path, optimize: str = "none", **options) -> convert.Conversion:
+    version = (2, 4) if path.stem == "gapless" else (2, 9)
+    return convert.convert(Request(path, out, version, optimize=optimize, **options))
+
+
+@pytest.mark.parametrize("optimize", OPTIMIZE)
+@pytest.mark.parametrize("name", ["dynamo", "legacy", "gapless"])
+def test_whole_graph_with_the_plugin(graphs, tmp_path, name, optimize):
+    result = run(graphs[name], tmp_path, optimize)
+    assert (result.status, result.problem) == ("converted", ""), result.log_findings
+    source = onnx.load(graphs[name])
+    customs = [node for node in source.graph.node if node.op_type == "Custom"]
+    states = collections.Counter(entry.state for entry in result.diff.attributes)
+    # Every attribute of every node, and reg_op_name of each.
+    assert customs and states["same"] == sum(len(node.attribute) + 1 for node in customs)
+    assert set(states) == {"same", "added"}
+    for node in mindir.read(tmp_path / f"{name}.mindir").custom_nodes:
+        assert [kind.dtype for kind in node.outputs] == ["float16", "float16"]
+        assert [len(kind.dims) for kind in node.outputs] == [3, 4]
+
+
+@pytest.mark.parametrize("optimize", OPTIMIZE)
+def test_graph_cut_at_custom_nodes(graphs, tmp_path, optimize):
+    source = onnx.load(graphs["dynamo"])
+    parts = {"cut": cut_graph.cut(source)}
+    parts |= {f"stage{i}": part for i, part in enumerate(cut_graph.split(source))}
+    assert len(parts) == 1 + 1 + KINDS.count("linear_attention")
+    for name, part in parts.items():
+        onnx.checker.check_model(part, full_check=True)
+        onnx.save(part, tmp_path / f"{name}.onnx")
+        result = run(tmp_path / f"{name}.onnx", tmp_path / "out", optimize, plugin="none")
+        assert (result.status, result.problem) == ("converted", ""), (name, result.log_findings)
+        assert all(kept for kind, (_, kept) in result.diff.counts.items() if kind == "MatMul")
+
+
+@pytest.mark.parametrize("optimize", OPTIMIZE)
+def test_attributes_of_every_kind(tmp_path, optimize):
+    onnx.save(custom_model(), tmp_path / "all.onnx")
+    result = run(tmp_path / "all.onnx", tmp_path / "out", optimize, force=True)
+    wrong = [entry for entry in result.diff.attributes if entry.state not in ("same", "added")]
+    assert wrong == [] and sum(entry.state == "same" for entry in result.diff.attributes) == 16
+    # The type is in no contract, so nothing tells the converter its outputs: `general` drops the Cast behind it.
+    casts = [fault for fault in result.diff.faults if "Cast behind everything was removed" in fault]
+    assert result.diff.faults == casts and len(casts) == (optimize == "general")
+
+
+def test_without_the_plugin(graphs, tmp_path):
+    result = run(graphs["dynamo"], tmp_path, plugin="none")
+    names = [node.name for node in onnx.load(graphs["dynamo"]).graph.node if node.op_type == "Custom"]
+    assert result.exit_code == 3 and [(f.rule, f.node) for f in result.log_findings] == [
+        ("G3", n) for n in names
+    ]
+    assert not (tmp_path / "dynamo.mindir").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"type": 3}, "P1"),
+        ({"type": ""}, "P1"),
+        ({"input_names": "x,y,z"}, "P2"),
+        ({"output_names": None}, "P3"),
+        ({"optional_input_names": ["q"]}, "P4"),
+        ({"output_num": "2"}, "P5"),
+        ({"table": onnx.helper.make_tensor("t", onnx.TensorProto.FLOAT, [1], [1.0])}, "P8"),
+    ],
+)
+def test_parser_refuses_as_later_releases_do(tmp_path, changes, rule):
+    onnx.save(custom_model(**changes), tmp_path / "bad.onnx")
+    result = run(tmp_path / "bad.onnx", tmp_path / "out", force=True)
+    assert result.exit_code == 3 and rule in [finding.rule for finding in result.log_findings], result.problem
+
+
+def test_ascend_needs_cann(graphs, tmp_path):
+    result = run(graphs["dynamo"], tmp_path, "ascend_oriented", static="past=7")
+    assert result.exit_code == 3 and [finding.rule for finding in result.log_findings] == ["ENV"]
+    assert "past_kv_cache:[2,1,1,7,32]" in (tmp_path / "dynamo.ini").read_text()
+
+
+def test_disk_runs_full(graphs, tmp_path, monkeypatch):
+    """The converter may write 64 KiB per file; what it leaves of the MindIR must not appear."""
+    real = lite_run.run
+
+    def limited(*arguments):
+        previous = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, previous[1]))
+        try:
+            return real(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, previous)
+
+    monkeypatch.setattr(convert.lite_run, "run", limited)
+    result = run(graphs["dynamo"], tmp_path)
+    assert result.exit_code == 3 and [finding.rule for finding in result.log_findings] == ["DISK"], (
+        result.problem
+    )
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["dynamo.convert.json", "dynamo.ini", "dynamo.log"]
+
+
+def test_plugin_names_what_it_lacks(tmp_path):
+    with pytest.raises(convert.check.HybridOpsError, match=r"plugin: libraries are missing"):
+        lite_plugin_build.plugin(tmp_path)
