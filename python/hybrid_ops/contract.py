@@ -233,12 +233,18 @@ def evaluate(rule: str, axes: Mapping[str, Any]) -> Any:
                 return all(results) if isinstance(node.op, ast.And) else any(results)
         raise ValueError(f"limit {rule!r}: not understood at {ast.dump(node)}")
 
-    return value(ast.parse(rule, mode="eval"))
+    return value(_parsed(rule))
 
 
+@cache
+def _parsed(rule: str) -> ast.Expression:
+    return ast.parse(rule, mode="eval")
+
+
+@cache
 def names_in(rule: str) -> tuple[str, ...]:
     """Axis letters of a limit expression, in order of appearance."""
-    nodes = [n for n in ast.walk(ast.parse(rule, mode="eval")) if isinstance(n, ast.Name)]
+    nodes = [n for n in ast.walk(_parsed(rule)) if isinstance(n, ast.Name)]
     return tuple(dict.fromkeys(n.id for n in sorted(nodes, key=lambda n: n.col_offset)))
 
 

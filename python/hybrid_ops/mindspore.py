@@ -7,6 +7,7 @@ that MindSpore has when this module is imported; `bind` makes them anew after `m
 
 from __future__ import annotations
 
+from pathlib import Path as _Path
 from typing import Any
 
 import mindspore as _ms
@@ -38,6 +39,27 @@ def bind(target: str | None = None) -> None:
             _missing[name] = str(error)
 
 
+def relocate(source: str | _Path, target: str | _Path) -> list[str]:
+    """Copy a MindIR file so that its operators use this machine's simulator; `mindspore.load` takes the copy.
+
+    `mindspore.export` stores absolute paths of libraries, so a file from another machine, or from before a change of the
+    kernels, does not run. Builds what is missing.
+
+    Args:
+        source: MindIR file that `mindspore.export` wrote on a CPU.
+        target: file to write; must not end in "_graph.mindir", which MindSpore cannot load.
+
+    Returns:
+        Types of the operators found.
+
+    Raises:
+        HybridOpsError: not a MindIR file, an operator that this release does not have, or a target MindSpore cannot load.
+    """
+    from . import mindspore_mindir
+
+    return mindspore_mindir.relocate(_Path(source), _Path(target))
+
+
 def __getattr__(name: str) -> Any:
     if name in _missing:  # the package on this machine lacks it
         raise _check.HybridOpsError(_missing[name])
@@ -45,7 +67,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(["bind", *_contract.load()])
+    return sorted(["bind", "relocate", *_contract.load()])
 
 
 bind()

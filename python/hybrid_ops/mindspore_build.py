@@ -7,11 +7,10 @@ function that it compiles, so the function must stand in a file and belong to a 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -111,19 +110,20 @@ def _defaults(op: Op) -> list[tuple[str, str]]:
     return [(d, check.default_soc(op, {first.name: d}).removeprefix("ascend")) for d in dtypes]
 
 
-def _columns(op: Op) -> list[tuple[str, int]]:
+def columns(op: Op) -> list[tuple[str, int]]:
+    """Every (SoC, dtype column) of an operator."""
     return [(soc, column) for soc in op.socs for column in range(op.columns(soc))]
 
 
 def _text(op: Op) -> str:
     """C++ source of the operator's library; names the kernels' files, which need not exist yet."""
-    columns = [
+    rows = [
         {
             "family": soc,
             "dtypes": [t.dtypes[soc][i] for t in op.inputs],
             "kernel": sim_build.compile_kernel(op, soc, i).name,
         }
-        for soc, i in _columns(op)
+        for soc, i in columns(op)
     ]
     names = [t.name for t in op.inputs]
     outputs = [{"name": t.name, "in_place": names.index(t.inplace) if t.inplace else -1} for t in op.outputs]
@@ -132,7 +132,7 @@ def _text(op: Op) -> str:
         op=op,
         outputs=outputs,
         attrs=[{"name": a.name, "kind": _KIND[a.type]} for a in op.attrs],
-        columns=columns,
+        columns=rows,
         chips=_chips(op),
         defaults=_defaults(op),
         core=sim_build.core_library().name,
@@ -190,8 +190,12 @@ def ensure(name: str, soc: str, column: int) -> Path:
     return built
 
 
-def function_module(op: Op, target: str, primitives: Mapping[str, Any]) -> ModuleType:
-    """Module with the operator's function for a device target; `primitives` are the names that its body uses."""
+def function(op: Op, target: str, eager: Mapping[str, Any], graph: Mapping[str, Any]) -> Callable[..., Any]:
+    """The operator's function for a device target.
+
+    Its body uses a few names. Python finds them in the function's globals (`eager`), the graph compiler in the module of
+    that name (`graph`): so graph mode can ask whether a shape is known, which would cost a primitive call in PyNative.
+    """
     text = (
         _environment()
         .get_template(f"mindspore_{'ascend' if target == 'Ascend' else 'cpu'}.py.j2")
@@ -202,10 +206,10 @@ def function_module(op: Op, target: str, primitives: Mapping[str, Any]) -> Modul
         path = _write(f"mindspore_{target.lower()}_{op.name}", ".py", text)
     except build.BuildError as error:
         raise sim_build.SimulatorError(str(error)) from error
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    vars(module).update(primitives)
-    sys.modules[name] = module  # the graph compiler imports it by name
-    spec.loader.exec_module(module)
-    return module
+    module = ModuleType(name, f"Names that the graph compiler finds for {op.name}.")
+    module.__file__ = str(path)
+    vars(module).update(graph)
+    sys.modules[name] = module
+    names: dict[str, Any] = {"__name__": name, "__file__": str(path), **eager}
+    exec(compile(text, str(path), "exec"), names)
+    return names[op.name]

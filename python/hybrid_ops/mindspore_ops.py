@@ -7,7 +7,6 @@ mutated. `hybrid_ops.mindspore` holds the functions under the operators' names.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -45,7 +44,7 @@ def registration(op: Op, target: str, options: tuple[str, ...] = OPTIONS) -> dic
     # aclnn takes a tensor that is updated in place once, as an input.
     outputs = [t for t in op.outputs if target == "CPU" or not t.inplace]
     for i, tensor in enumerate(outputs):
-        reg = reg.output(i, f"{tensor.name}_out" if tensor.inplace else tensor.name)
+        reg = reg.output(i, tensor.name)
     for attr in op.attrs:
         reg = reg.attr(attr.name, "required", REG_TYPE[attr.type])
     for option in options:
@@ -60,6 +59,11 @@ def bind(op: Op, args: tuple[Mapping[str, Any], ...]) -> tuple[dict[str, check.S
     tensors: dict[str, check.Spec | None] = {}
     for tensor, arg in zip(op.inputs, args, strict=False):
         absent = arg["shape"] is None or arg["dtype"] is None or dtype_name(arg["dtype"]).endswith("none")
+        if not absent and not isinstance(arg["dtype"], ms.TensorType):
+            got, allowed = dtype_name(arg["dtype"]), "a MindSpore tensor"
+            raise check.refuse(
+                op.name, tensor.name, "not a tensor", got=got, allowed=allowed, soc="every SoC"
+            )
         tensors[tensor.name] = None if absent else check.Spec(tuple(arg["shape"]), dtype_name(arg["dtype"]))
     values = {n: a["value"] for n, a in zip(names, args[len(op.inputs) :], strict=False)}
     return tensors, {n: list(v) if isinstance(v, tuple) else v for n, v in values.items()}
@@ -74,14 +78,18 @@ class Inferred:
     outputs: Mapping[str, check.Spec]
 
 
-def infer(op: Op, args: tuple[Mapping[str, Any], ...], known: bool = True) -> Inferred:
+def infer(
+    op: Op, args: tuple[Mapping[str, Any], ...], known: bool = True, soc: str | None = None
+) -> Inferred:
     """Check a call; with `known` False its shapes are not, and only dtypes and attributes are checked.
+
+    `soc` is the chip where the call does not name one; None follows the dtypes.
 
     Raises:
         HybridOpsError: the call is refused, with the text that every other face of the operator gives.
     """
     tensors, attrs = bind(op, args)
-    soc = attrs.pop("soc", None) or None
+    soc = attrs.pop("soc", None) or soc or None
     check.choice(op.name, "checks", attrs.pop("checks", None) or "off", _CHECKS)
     if known:
         bound = check.call(op, soc, tensors, attrs)
@@ -136,13 +144,6 @@ class SimulatorOp(ops.Custom):
         }
 
 
-def _signature(op: Op) -> inspect.Signature:
-    """As `hybrid_ops.<op>`, without the options that MindSpore has no use for."""
-    full = api.public(op.name).__signature__  # type: ignore[attr-defined]
-    kept = [p for n, p in full.parameters.items() if n not in ("backend", "validate", "functional")]
-    return inspect.Signature(kept)
-
-
 @cache
 def function(name: str, target: str) -> Callable[..., Any]:
     """The function of one operator for a device target ("CPU" or "Ascend")."""
@@ -150,14 +151,19 @@ def function(name: str, target: str) -> Callable[..., Any]:
     if target == "Ascend":
         from . import mindspore_ascend
 
-        primitives = mindspore_ascend.primitives(op)
+        eager = graph = mindspore_ascend.primitives(op)
     else:
-        primitives = {"_static": SimulatorOp(op), "_known": F.isconstant}
+        eager = {"_static": SimulatorOp(op), "_known": _always}
         if mindspore_build.output_axes(op) is not None:
-            primitives["_dynamic"] = SimulatorOp(op, dynamic=True)
-    made = getattr(mindspore_build.function_module(op, target, primitives), name)
+            eager["_dynamic"] = SimulatorOp(op, dynamic=True)
+        graph = {**eager, "_known": F.isconstant}
+    made = mindspore_build.function(op, target, eager, graph)
     made.__doc__ = _describe(op)
     return made
+
+
+def _always(shape: Any) -> bool:
+    return True
 
 
 def _describe(op: Op) -> str:
