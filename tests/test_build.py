@@ -137,6 +137,47 @@ def test_error_of_the_compiler_is_shown_and_nothing_stays(source, cache):
     assert {file.suffix for file in cache.iterdir()} <= {".lock"}
 
 
+@pytest.mark.parametrize("damage", [b"", b"garbage", None], ids=["empty", "garbage", "truncated"])
+def test_damaged_library_is_built_anew(source, damage, capfd):
+    path = make(source)
+    path.write_bytes(path.read_bytes()[:3000] if damage is None else damage)
+    assert make(source) == path and run(path) == 1
+    assert f"{path} is damaged and built anew" in capfd.readouterr().err
+
+
+def test_generated_source_needs_no_file_of_its_own(cache):
+    path = build.compile_shared("libanswer", [build.Generated("answer", ANSWER)], ["-DVALUE=3"])
+    assert run(path) == 3
+    assert {file.suffix for file in cache.iterdir()} == {".lock", ".so"}
+
+
+def test_compiler_with_arguments(source, monkeypatch):
+    monkeypatch.setenv(build.COMPILER_VARIABLE, "g++ -DVALUE=7")
+    assert build.has_compiler() and run(build.compile_shared("libanswer", [source])) == 7
+    monkeypatch.setenv(build.COMPILER_VARIABLE, "'open quote")
+    assert not build.has_compiler()
+    with pytest.raises(build.BuildError, match="compiler: empty name not found"):
+        make(source, 2)
+
+
+def test_compiler_that_makes_nothing(source, cache, monkeypatch):
+    for tool in ("true", "false"):
+        monkeypatch.setenv(build.COMPILER_VARIABLE, tool)
+        with pytest.raises(build.BuildError, match=r"made no library|does not compile"):
+            make(source)
+    assert {file.suffix for file in cache.iterdir()} == {".lock"}
+
+
+def test_full_disk_is_named(source, cache, tmp_path, monkeypatch):
+    full = tmp_path / "full-disk-compiler"
+    full.write_text("#!/bin/sh\necho 'as: x.o: No space left on device' >&2\nexit 1\n")
+    full.chmod(0o755)
+    monkeypatch.setenv(build.COMPILER_VARIABLE, str(full))
+    with pytest.raises(build.BuildError, match=r"cache: folder not writable: got .*No space left on device"):
+        make(source)
+    assert {file.suffix for file in cache.iterdir()} == {".lock"}
+
+
 def test_missing_source(tmp_path):
     with pytest.raises(build.BuildError, match="source missing"):
         build.compile_shared("libnone", [tmp_path / "none.cpp"])
@@ -165,8 +206,11 @@ def test_killed_build_leaves_nothing_to_load(source, cache, tmp_path):
     process.communicate()
     assert not list(cache.glob("*.so"))
     assert list(cache.glob(".libanswer*")), "the build was not under way"
-    assert run(make(source)) == 1
+    other = source.with_name("other.cpp")
+    other.write_text("// of another library\n" + ANSWER)
+    build.compile_shared("libother", [other], ["-DVALUE=4"])
     assert not list(cache.glob(".libanswer*")), "remains of the killed build"
+    assert run(make(source)) == 1
 
 
 def test_concurrent_builds_build_once(source, cache):

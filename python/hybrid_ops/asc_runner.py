@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -166,21 +165,21 @@ def compile_asc(
     source = Path(path).resolve()
     if not source.is_file():
         raise check.refuse("asc", "file", "missing", got=str(path), allowed="an existing .asc file", soc=soc)
-    text = f'#include "acl/acl.h"\n#line 1 "{source.as_posix()}"\n' + rewrite_launches(
-        source.read_text(), soc
-    )
+    try:
+        code = source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise check.refuse(
+            "asc", "file", "cannot be read", got=f"{path} ({error})", allowed="UTF-8 text", soc=soc
+        ) from error
+    text = f'#include "acl/acl.h"\n#line 1 "{source.as_posix()}"\n' + rewrite_launches(code, soc)
     sim = paths.source_dir("sim")
     flags = [*sim_build.FLAGS, *build.march_flags(), *sim_build.soc_macros(soc), *(f"-D{d}" for d in defines)]
     flags += [f"-I{source.parent}", *(f"-I{Path(folder).resolve()}" for folder in include)]
     flags += [f"-isystem{sim / 'include'}", f"-isystem{sim / 'include' / 'acl'}", f"-isystem{sim}"]
     family = platform.load(soc).family
-    target = build.cache_dir() / f"asc-{hashlib.sha256(text.encode()).hexdigest()[:16]}.cpp"
-    with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=".asc", delete=False) as file:
-        file.write(text)
-    os.replace(file.name, target)
     try:
         return build.compile_shared(
-            f"asc-{source.stem}-{family}", [target], flags, depends=[*sorted(source.parent.glob("*.h")), *_headers()], quiet=quiet
+            f"asc-{source.stem}-{family}", [build.Generated("asc", text)], flags, depends=[*sorted(source.parent.glob("*.h")), *_headers()], quiet=quiet
         )  # fmt: skip
     except build.BuildError as error:
         raise sim_build.SimulatorError(str(error)) from error

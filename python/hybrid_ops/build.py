@@ -8,11 +8,14 @@ A library appears there by an atomic rename only: a killed build leaves nothing 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import platform
+import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 
 CACHE_VARIABLE = "HYBRID_OPS_CACHE"
@@ -27,6 +31,18 @@ COMPILER_VARIABLE = "CXX"
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".inc", ".cpp", ".cc", ".def"})
 ERROR_LINES = 12
 _planning: ContextVar[bool] = ContextVar("hybrid_ops_planning", default=False)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A C++ source that exists as text only; it becomes a file in the working folder of its build."""
+
+    stem: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.stem}-{hashlib.sha256(self.text.encode()).hexdigest()[:16]}.cpp"
 
 
 class BuildError(RuntimeError):
@@ -55,33 +71,38 @@ def cache_dir() -> Path:
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        origin = f"${CACHE_VARIABLE}" if CACHE_VARIABLE in os.environ else f"${CACHE_VARIABLE} not set"
-        raise BuildError(
-            f"hybrid_ops: cache: folder not writable: got {path} ({origin}: {error.strerror}); "
-            f"allowed any writable folder, set {CACHE_VARIABLE}"
-        ) from error
+        raise _unwritable(path, error) from error
     return path
 
 
-def compiler() -> str:
-    """Absolute path of the C++ compiler: ``$CXX``, else ``g++``.
+def compiler() -> list[str]:
+    """The C++ compiler as a command: ``$CXX`` (words as a shell reads them: ``ccache g++``), else ``g++``.
 
     Raises:
         BuildError: it is not there.
     """
-    name = os.environ.get(COMPILER_VARIABLE) or "g++"
-    found = shutil.which(name)
+    words = _compiler_words()
+    found = shutil.which(words[0]) if words else None
     if found is None:
         raise BuildError(
-            f"hybrid_ops: compiler: {name} not found: got PATH={os.environ.get('PATH', '')}; "
-            f"allowed g++ 11 or newer in PATH, or its path in {COMPILER_VARIABLE}"
+            f"hybrid_ops: compiler: {words[0] if words else 'empty name'} not found: "
+            f"got PATH={os.environ.get('PATH', '')}; "
+            f"allowed g++ 12 or newer in PATH, or its path in {COMPILER_VARIABLE}"
         )
-    return found
+    return [found, *words[1:]]
+
+
+def _compiler_words() -> list[str]:
+    try:
+        return shlex.split(os.environ.get(COMPILER_VARIABLE) or "g++")
+    except ValueError:  # an open quote
+        return []
 
 
 def has_compiler() -> bool:
     """Whether :func:`compiler` would succeed."""
-    return shutil.which(os.environ.get(COMPILER_VARIABLE) or "g++") is not None
+    words = _compiler_words()
+    return bool(words) and shutil.which(words[0]) is not None
 
 
 def march_flags() -> list[str]:
@@ -99,7 +120,9 @@ def planning() -> Iterator[None]:
         _planning.reset(token)
 
 
-def source_hash(sources: Iterable[Path], flags: Sequence[str], depends: Iterable[Path] = ()) -> str:
+def source_hash(
+    sources: Iterable[Path | Generated], flags: Sequence[str], depends: Iterable[Path] = ()
+) -> str:
     """16 hex digits over the sources, the flags, and every header below the ``-I`` folders and ``depends``.
 
     File names count relative to their folder, not absolutely: two checkouts of one state share a cache entry.
@@ -113,24 +136,53 @@ def source_hash(sources: Iterable[Path], flags: Sequence[str], depends: Iterable
         digest.update(place.encode())
         digest.update(b"\0")
     for path in [*sources, *roots, *depends]:
+        if isinstance(path, Generated):
+            digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.text.encode()).digest())
+            continue
         for name, file in _files(Path(path)):
             digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
 def library_path(name: str, key: str) -> Path | None:
-    """The built library, from a folder listed in ``$HYBRID_OPS_PREBUILT`` or the cache; None when absent."""
+    """The built library, from a folder listed in ``$HYBRID_OPS_PREBUILT`` or the cache; None when absent.
+
+    A damaged file (a full disk, a lost power supply) counts as absent: loading it would kill the process.
+    """
     file = f"{name}-{key}.so"
     for folder in (os.environ.get("HYBRID_OPS_PREBUILT") or "").split(os.pathsep):
-        if folder and (Path(folder) / file).is_file():
+        if folder and is_whole(Path(folder) / file):
             return Path(folder) / file
     path = cache_path() / file
-    return path if path.is_file() else None
+    return path if is_whole(path) else None
+
+
+def is_whole(path: Path) -> bool:
+    """Whether the file is a 64-bit ELF file with all its bytes: linkers put the section table at the very end."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError:
+        return False
+    if len(head) < 64 or head[:5] != b"\x7fELF\x02":
+        return False
+    (table,) = struct.unpack_from("<Q", head, 40)
+    entry_bytes, entries = struct.unpack_from("<HH", head, 58)
+    return table + entry_bytes * entries <= size
+
+
+def _unwritable(path: Path, error: OSError) -> BuildError:
+    origin = f"${CACHE_VARIABLE}" if CACHE_VARIABLE in os.environ else f"${CACHE_VARIABLE} not set"
+    return BuildError(
+        f"hybrid_ops: cache: folder not writable: got {path} ({origin}: {error.strerror}); "
+        f"allowed any writable folder with room, set {CACHE_VARIABLE}"
+    )
 
 
 def compile_shared(
     name: str,
-    sources: Sequence[Path | str],
+    sources: Sequence[Path | str | Generated],
     flags: Sequence[str] = (),
     *,
     depends: Sequence[Path | str] = (),
@@ -141,7 +193,7 @@ def compile_shared(
 
     Args:
         name: file stem, e.g. ``libhost_ops``; the cache file is ``<name>-<hash>.so``.
-        sources: C++ files, one compile unit each.
+        sources: C++ files or generated texts, one compile unit each.
         flags: compiler flags, e.g. ``-std=c++17 -O2 -Isim/include``; ``-fPIC`` is added. Headers below ``-I``
             folders belong to the hash.
         depends: further files or folders that belong to the hash.
@@ -151,8 +203,8 @@ def compile_shared(
     Raises:
         BuildError: no compiler, cache not writable, or a source does not compile (first error lines).
     """
-    files = [Path(source) for source in sources]
-    missing = [str(file) for file in files if not file.is_file()]
+    files = [source if isinstance(source, Generated) else Path(source) for source in sources]
+    missing = [str(file) for file in files if isinstance(file, Path) and not file.is_file()]
     if missing or not files:
         raise BuildError(
             f"hybrid_ops: {name}: source missing: got {', '.join(missing) or 'none'}; allowed existing files"
@@ -166,41 +218,75 @@ def compile_shared(
     target = cache_dir() / f"{name}-{key}.so"
     tool = compiler()
     with _locked(target.with_suffix(".lock")):
-        if target.is_file():  # built by another process while this one waited
+        if is_whole(target):  # built by another process while this one waited
             return target
-        for stale in target.parent.glob(
-            f".{target.stem}.*"
-        ):  # of a killed build; the lock proves nobody uses it
-            shutil.rmtree(stale, ignore_errors=True)
-        with (
-            tempfile.TemporaryDirectory(prefix=f".{target.stem}.", dir=target.parent) as folder,
-            _progress(name, len(files), quiet),
-        ):
-            library = _build(tool, name, files, flags, link, Path(folder))
-            os.replace(library, target)
+        if target.exists() and not quiet:
+            print(f"hybrid_ops: {target} is damaged and built anew", file=sys.stderr)
+        _remove_stale(target)
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix=f".{target.stem}.", dir=target.parent) as folder,
+                _progress(name, len(files), quiet),
+            ):
+                library = _build(tool, name, files, flags, link, Path(folder))
+                os.replace(library, target)
+        except OSError as error:
+            raise _unwritable(target.parent, error) from error
     return target
 
 
+def _remove_stale(target: Path) -> None:
+    """Removes the working folders of killed builds: those whose lock nobody holds."""
+    for folder in target.parent.glob(".*-*.*"):
+        stem = folder.name[1:].rpartition(".")[0]
+        lock = target.parent / f"{stem}.lock"
+        if not folder.is_dir() or not lock.is_file():
+            continue
+        if stem == target.stem:  # its lock is ours
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        with contextlib.suppress(OSError), lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _build(
-    tool: str, name: str, files: list[Path], flags: Sequence[str], link: Sequence[str], folder: Path
+    tool: list[str],
+    name: str,
+    sources: Sequence[Path | Generated],
+    flags: Sequence[str],
+    link: Sequence[str],
+    folder: Path,
 ) -> Path:
+    files = [folder / s.name if isinstance(s, Generated) else s for s in sources]
+    for file, source in zip(files, sources, strict=True):
+        if isinstance(source, Generated):
+            file.write_text(source.text, encoding="utf-8")
     objects = [folder / f"{i}_{file.stem}.o" for i, file in enumerate(files)]
 
     def one(pair: tuple[Path, Path]) -> None:
-        _run([tool, *flags, "-fPIC", "-c", str(pair[0]), "-o", str(pair[1])], name, pair[0].name)
+        _run([*tool, *flags, "-fPIC", "-c", str(pair[0]), "-o", str(pair[1])], name, pair[0].name)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         list(pool.map(one, zip(files, objects, strict=True)))
     library = folder / f"{name}.so"
-    _run([tool, "-shared", "-o", str(library), *map(str, objects), *link], name, "link")
+    _run([*tool, "-shared", "-o", str(library), *map(str, objects), *link], name, "link")
+    if not is_whole(library):
+        raise BuildError(
+            f"hybrid_ops: {name}: the compiler ended well but made no library: got {shlex.join(tool)}; "
+            f"allowed a C++ compiler in {COMPILER_VARIABLE}"
+        )
     return library
 
 
 def _run(command: list[str], name: str, unit: str) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if result.returncode == 0:
         return
-    lines = result.stderr.strip().splitlines()
+    full = os.strerror(errno.ENOSPC)
+    if full in result.stderr:
+        raise _unwritable(cache_path(), OSError(errno.ENOSPC, full))
+    lines = result.stderr.strip().splitlines() or ["(no message)"]
     errors = [i for i, line in enumerate(lines) if "error" in line] or [0]
     text = "\n  ".join(lines[errors[0] : errors[0] + ERROR_LINES])
     raise BuildError(

@@ -49,9 +49,9 @@ def _simulator() -> Iterator[Finding]:
     try:
         tool = build.compiler()
         first = subprocess.run(
-            [tool, "--version"], capture_output=True, text=True, check=False
+            [*tool, "--version"], capture_output=True, text=True, check=False
         ).stdout.splitlines()
-        yield Finding("ok", "compiler", f"{tool}: {first[0] if first else 'no version'}")
+        yield Finding("ok", "compiler", f"{' '.join(tool)}: {first[0] if first else 'no version'}")
     except build.BuildError as error:
         yield Finding("missing" if prebuilt else "fault", "compiler", str(error))
     try:

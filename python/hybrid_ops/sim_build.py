@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -38,7 +35,9 @@ def _headers() -> list[Path]:
     return [*include, sim / "core" / "op.h", sim / "core" / "engine.h"]
 
 
-def _compile(name: str, sources: Sequence[Path], flags: Sequence[str], **more: object) -> Path:
+def _compile(
+    name: str, sources: Sequence[Path | build.Generated], flags: Sequence[str], **more: object
+) -> Path:
     try:
         return build.compile_shared(name, sources, flags, **more)  # type: ignore[arg-type]
     except (build.BuildError, FileNotFoundError) as error:
@@ -82,19 +81,11 @@ def dtype_macros(op: Op, soc: str, column: int) -> list[str]:
     return [f"-D{name}={value}" for name, value in macros.items()]
 
 
-def _glue(kernel: Path, entry: str) -> Path:
-    """The generated translation unit, written whole into the cache (or found there)."""
+def _glue(kernel: Path, entry: str) -> build.Generated:
+    """The translation unit that includes the kernel and exports its entry under a fixed name."""
     env = jinja2.Environment(loader=jinja2.PackageLoader("hybrid_ops"), undefined=jinja2.StrictUndefined)
     text = env.get_template("kernel_glue.cpp.j2").render(kernel=kernel.name, entry=entry)
-    try:
-        target = build.cache_dir() / f"glue-{hashlib.sha256(text.encode()).hexdigest()[:16]}.cpp"
-        if not target.is_file():
-            with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=".glue", delete=False) as file:
-                file.write(text)
-            os.replace(file.name, target)
-    except build.BuildError as error:
-        raise SimulatorError(str(error)) from error
-    return target
+    return build.Generated("glue", text)
 
 
 def compile_kernel_file(
