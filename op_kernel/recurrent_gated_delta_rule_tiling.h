@@ -90,8 +90,8 @@ inline uint32_t PieceRows(const RecurrentGatedDeltaRuleTilingData& t) {
     return (t.groupRows + t.pieces - 1) / t.pieces;
 }
 
-// Bytes of an fp32 matrix of a group. Whole 512 bytes, the period of the local memory's banks: matrices laid
-// out one behind the other are in phase.
+// Bytes of an fp32 matrix of a group: whole periods of the local memory's banks, so that what follows it is
+// in phase.
 inline uint32_t TileBytes(const RecurrentGatedDeltaRuleTilingData& t) {
     return RoundUp((t.groupRows * t.keyPitch + kLanes) * 4, kBankPeriod);
 }
@@ -109,7 +109,7 @@ inline uint32_t RowElements(const RecurrentGatedDeltaRuleTilingData& t) {
     return RoundUp(t.groupRows, 16) + 16;
 }
 
-// Bytes of local memory of a plan: the buffers of RecurrentGatedDeltaRuleKernel::InitBuffers, in that order.
+// Bytes of local memory of a plan: the buffers that the parts of the kernel allocate in their Init.
 inline uint64_t LocalBytes(const RecurrentGatedDeltaRuleTilingData& t, uint32_t stateBytes, bool paddedMoves,
                            bool tail) {
     const uint64_t prepared = uint64_t(t.tokenBlock) * t.coreKeyHeads, pitch = t.keyPitch;
