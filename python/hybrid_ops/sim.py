@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -66,6 +67,17 @@ class _Launch(ctypes.Structure):
 @cache
 def _config(soc: str) -> bytes:
     return platform.load(soc).config().encode()
+
+
+def _library(op: Op, soc: str, column: int) -> Path:
+    """The operator's kernel library; its sources are hashed once per process and environment, not per launch."""
+    chosen = (build.CACHE_VARIABLE, build.COMPILER_VARIABLE, "HYBRID_OPS_PREBUILT", "PATH", "HOME")
+    return _hashed_library(op.name, soc, column, tuple(os.environ.get(name) for name in chosen))
+
+
+@cache
+def _hashed_library(op: str, soc: str, column: int, environment: tuple[str | None, ...]) -> Path:
+    return compile_kernel(op, soc, column)
 
 
 class Argument:
@@ -141,7 +153,7 @@ def launch_kernel(
         raise check.refuse(op, "kernel", "wrong number of arguments", got=wanted, allowed=len(args), soc=soc)
     table = (_Arg * len(args))(*(_Arg(a.name.encode(), a.address, a.size, a.role) for a in args))
     request = _Launch(
-        op.encode(), platform.load(soc).config(**(figures or {})).encode(), ctypes.cast(kernel.ascsim_kernel, ctypes.c_void_p),
+        op.encode(), platform.load(soc).config(**figures).encode() if figures else _config(soc), ctypes.cast(kernel.ascsim_kernel, ctypes.c_void_p),
         table, len(args), block_dim, tiling_key, checks == "full", record, auto_sync,
     )  # fmt: skip
     answer = core.ascsim_launch(ctypes.byref(request))
@@ -201,7 +213,7 @@ def launch(
         tiling = host.tiling(bound.op, chip, specs, bound.attrs)
     except build.BuildError as error:
         raise SimulatorError(str(error)) from error
-    library = compile_kernel(bound.op, bound.soc, bound.column)
+    library = _library(bound.op, bound.soc, bound.column)
     mutated = {t.inplace: t.name for t in bound.op.outputs if t.inplace}
     args = [
         Argument(t.name, INOUT if t.name in mutated else INPUT, arrays.get(t.name)) for t in bound.op.inputs
