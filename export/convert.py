@@ -295,8 +295,9 @@ def _finish(result: Conversion, folder: Path, out: Path, name: str) -> Conversio
     """Move what is whole out of `folder`, weights first, the model last; write the report."""
     whole = result.status in ("converted", "differs")
     names = [f"{name}.ini", f"{name}.log"]
+    parts = [f"{name}_variables", f"{name}_graph.mindir", f"{name}.mindir"]
     if whole:
-        names += [f"{name}_variables", f"{name}_graph.mindir", f"{name}.mindir"]
+        names += parts
     result.files = [out / entry for entry in names if (folder / entry).exists()]
     report = folder / f"{name}.convert.json"
     report.write_text(json.dumps(result.as_json(), indent=1, default=str) + "\n", encoding="utf-8")
@@ -304,5 +305,8 @@ def _finish(result: Conversion, folder: Path, out: Path, name: str) -> Conversio
         if (folder / target.name).is_dir() and target.is_dir():
             shutil.rmtree(target)
         os.replace(folder / target.name, target)
+    if whole:  # a result of the other form, in one file or several, would now be somebody else's
+        for stale in (out / part for part in parts if out / part not in result.files):
+            shutil.rmtree(stale) if stale.is_dir() else stale.unlink(missing_ok=True)
     result.files.insert(0, out / report.name)
     return result

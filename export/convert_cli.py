@@ -59,15 +59,18 @@ def convert(
         opp, plugin, force,
     )  # fmt: skip
     console, faults = Console(), Console(stderr=True)
-    signal.signal(signal.SIGTERM, _terminated)
     begin = time.monotonic()
-    with faults.status("convert") as status:
+    previous = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        with faults.status("convert") as status:
 
-        def progress(line: str) -> None:
-            if faults.is_terminal:
-                status.update(f"{time.monotonic() - begin:.0f} s  {line[: max(faults.width - 16, 20)]}")
+            def progress(line: str) -> None:
+                if faults.is_terminal:
+                    status.update(f"{time.monotonic() - begin:.0f} s  {line[: max(faults.width - 16, 20)]}")
 
-        result = driver.convert(request, progress)
+            result = driver.convert(request, progress)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     for finding in [*result.findings, *result.log_findings]:
         _print(console, finding)
     for fault in result.diff.faults if result.diff else []:

@@ -56,10 +56,9 @@ def inference(model: onnx.ModelProto) -> str:
                 if t.name in names
                 and (t.name == output.inplace or (t.axes == output.axes and t.dtypes == output.dtypes))
             ]
-            like.sort(key=lambda name, output=output: name != output.inplace)
             if not like:
                 break
-            sources.append(str(names.index(like[0])))
+            sources.append(str(names.index(output.inplace if output.inplace in like else like[0])))
         if sources:
             entries[node.type] = ",".join(sources)
     return ";".join(f"{kind}:{indices}" for kind, indices in entries.items())

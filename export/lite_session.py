@@ -7,6 +7,7 @@ ids, mask, positions and logits only. mindspore_lite 2.1 or later is needed (ten
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,7 @@ class DecodeSession:
         config: str = "",
         lite: Any = None,
     ) -> None:
-        if lite is None:
-            import mindspore_lite as lite
+        lite = lite or importlib.import_module("mindspore_lite")
         self._lite, self._device = lite, f"ascend:{device}"
         context = lite.Context()
         context.target = ["ascend"]

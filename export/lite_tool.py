@@ -52,15 +52,15 @@ def find(environment: Mapping[str, str] | None = None) -> Tool | None:
             )  # fmt: skip
         if path.name.startswith("python"):
             return _python(path, env, f"${CONVERTER_VARIABLE}")
-        return _program(path, f"${CONVERTER_VARIABLE}")
+        return _program(path, env, f"${CONVERTER_VARIABLE}")
     home = env.get(HOME_VARIABLE)
     if home:
         for place in (Path(home) / "tools/converter/converter" / TOOL, Path(home) / TOOL):
             if place.is_file():
-                return _program(place, f"${HOME_VARIABLE}")
+                return _program(place, env, f"${HOME_VARIABLE}")
     found = shutil.which(TOOL, path=env.get("PATH"))
     if found:
-        return _program(Path(found), "PATH")
+        return _program(Path(found), env, "PATH")
     for name in ("python3", "python"):
         python = shutil.which(name, path=env.get("PATH"))
         plain = {key: value for key, value in env.items() if key != PYTHONPATH_VARIABLE}
@@ -69,7 +69,7 @@ def find(environment: Mapping[str, str] | None = None) -> Tool | None:
     return None
 
 
-def _program(path: Path, origin: str) -> Tool:
+def _program(path: Path, env: Mapping[str, str], origin: str) -> Tool:
     """A converter_lite. Its libraries lie beside it in the unpacked archive: tools/converter/lib, runtime/lib."""
     version = None
     root = path.parent
@@ -85,7 +85,7 @@ def _program(path: Path, origin: str) -> Tool:
     libraries = [str(folder) for folder in dict.fromkeys(folders) if folder.is_dir()]
     environment = {}
     if libraries:
-        inherited = os.environ.get("LD_LIBRARY_PATH")
+        inherited = env.get("LD_LIBRARY_PATH")
         environment["LD_LIBRARY_PATH"] = os.pathsep.join([*libraries, *([inherited] if inherited else [])])
     return Tool((str(path),), environment, version, None, origin)
 

@@ -256,6 +256,9 @@ def test_large_result_in_several_files(model, tmp_path, converter):
     for _ in range(2):  # the second run replaces the first one's folder
         assert convert.convert(Request(model, tmp_path / "out", static="n=8")).status == "converted"
     assert {"net_graph.mindir", "net_variables"} < set(visible(tmp_path / "out"))
+    converter('cp "$GOOD" "$OUT.mindir"', good_result(tmp_path, model))
+    assert convert.convert(Request(model, tmp_path / "out", static="n=8")).status == "converted"
+    assert visible(tmp_path / "out") == ["net.convert.json", "net.ini", "net.log", "net.mindir"]
 
 
 def test_different_result(model, tmp_path, converter):

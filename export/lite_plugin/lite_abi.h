@@ -1,9 +1,9 @@
 // Names that the MindSpore Lite 2.0.0 converter exports, declared as far as this plugin calls them.
 //
-// The wheel ships no converter headers. Everything here was worked out from the exported symbols (nm -DC) of
-// libmslite_converter_plugin.so, libmindspore_core.so and libmindspore_converter.so; a change in that binary
-// interface shows as an unresolved symbol when the plugin is linked. Build with -D_GLIBCXX_USE_CXX11_ABI=0,
-// as the wheel was.
+// The wheel ships no converter headers. Names and parameters are those of the exported symbols (nm -DC) of
+// libmslite_converter_plugin.so, libmindspore_core.so and libmindspore_converter.so; the order of virtual
+// functions is that of the release's documented extension interface. A change of parameters shows as an
+// unresolved symbol when the plugin is linked. Build with -D_GLIBCXX_USE_CXX11_ABI=0, as the wheel was.
 #pragma once
 
 #include <cstddef>
