@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybrid_ops import check
+from hybrid_ops import check, contract
 from hybrid_ops.contract import Op, Tensor
-from hybrid_ops.export import dtypes
+from hybrid_ops.export import cann_ops, dtypes
 from hybrid_ops.export.profiles import Profile, profile
 
 PRIVATE_DOMAIN = "ai.hybrid_ops"
@@ -33,6 +33,11 @@ STRUCTURE = (
     "output_types",
     "outputs_shape",
 )
+
+
+def find_op(type_name: str) -> Op | None:
+    """The declaration behind a Custom node's `type`: of this package, or one of CANN's own operators."""
+    return contract.find(type_name) or cann_ops.find(type_name)
 
 
 def _refuse(op: Op, argument: str, wrong: str, got: object, allowed: object) -> check.HybridOpsError:
@@ -123,13 +128,15 @@ def custom_attributes(
     Errors: HybridOpsError for a gap in the inputs when the target's converter cannot express one.
     """
     target = profile(target)
+    own = op.type not in cann_ops.OPS  # CANN's operators infer their outputs themselves
     slots = input_index(op, present)
     optional = [t.name for t in op.inputs if not t.required]
     written: dict[str, Any] = {"type": op.type, "input_names": [t.name for t in op.inputs]}
     if optional:
         written["optional_input_names"] = optional
     written["output_names"] = [t.name for t in op.outputs]
-    written["output_num"] = len(op.outputs)
+    if own or len(op.outputs) > 1:
+        written["output_num"] = len(op.outputs)
     if target.gaps:
         written["input_index"] = slots
     elif has_gap(slots):
@@ -143,7 +150,7 @@ def custom_attributes(
             soc="every SoC",
             hint="pass it, leave out what follows, or export for lite-2.7",
         )
-    if target.typed:
+    if target.typed and own:
         written["dtype"] = int(dtypes.ONNX[output_dtypes[0]])
         written["output_types"] = [dtypes.MINDSPORE[name] for name in output_dtypes]
         written["outputs_shape"] = outputs_shape(op, output_shapes)

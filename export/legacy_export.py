@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import onnx_ir
+import onnx_ir.passes.common as common_passes
+import onnxscript
 import torch
 
 from hybrid_ops import contract, runtime
 from hybrid_ops.contract import Op
+from hybrid_ops.export import cann_ops, cann_torch, chunk_graph
 from hybrid_ops.export.custom_node import OP_TYPE, PRIVATE_DOMAIN, PRIVATE_VERSION
 from hybrid_ops.export.onnx_export import NAMESPACE, PRESENT, finish
 from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile
@@ -55,15 +58,24 @@ def export_module_legacy(
         for value in model.graph.initializers.values():  # out of the folder before it goes
             if isinstance(value.const_value, onnx_ir.ExternalTensor):
                 value.const_value = onnx_ir.tensor(value.const_value.numpy().copy(), name=value.name)
+        outputs = module(*inputs.values())
+    for name, value, tensor in zip(output_names, model.graph.outputs, outputs, strict=True):
+        free = (dynamic_axes or {}).get(name, {})  # the tracer loses sizes, and makes up names for them
+        value.shape = onnx_ir.Shape([free.get(axis, size) for axis, size in enumerate(tensor.shape)])
+    common_passes.ShapeInferencePass()(model)
+    onnxscript.optimizer.optimize_ir(model)
     return finish(model, target)
 
 
 @contextmanager
 def _symbolics(opset: int) -> Iterator[None]:
     """Registers a symbolic function per operator and removes it again: the registry belongs to the process."""
-    names = [f"{NAMESPACE}::{op.name}_functional" for op in contract.load().values()]
-    for name, op in zip(names, contract.load().values(), strict=True):
-        torch.onnx.register_custom_op_symbolic(name, _symbolic(op), opset)
+    own = {f"{NAMESPACE}::{op.name}_functional": op for op in contract.load().values()}
+    own |= {f"{cann_torch.NAMESPACE}::{op.name}": op for op in cann_ops.OPS.values()}
+    names = {name: _symbolic(op) for name, op in own.items()}
+    names[f"{chunk_graph.NAMESPACE}::chunk_rule"] = chunk_graph.symbolic
+    for name, function in names.items():
+        torch.onnx.register_custom_op_symbolic(name, function, opset)
     try:
         yield
     finally:

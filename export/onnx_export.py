@@ -10,6 +10,7 @@ import collections
 import functools
 import inspect
 import logging
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,8 +22,8 @@ import torch
 
 from hybrid_ops import contract, torch_ops  # noqa: F401  (torch_ops registers torch.ops.hybrid_ops)
 from hybrid_ops.contract import Op
-from hybrid_ops.export import dtypes
-from hybrid_ops.export.custom_node import OP_TYPE, PRIVATE_DOMAIN, PRIVATE_VERSION, custom_attributes
+from hybrid_ops.export import cann_ops, cann_torch, chunk_graph, dtypes
+from hybrid_ops.export.custom_node import OP_TYPE, PRIVATE_DOMAIN, PRIVATE_VERSION, custom_attributes, find_op
 from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
 
 # 18 is the newest opset whose every operator has a parser in the open converter; from 23 on torch writes Attention
@@ -63,6 +64,30 @@ def export_module(
     return finish(program.model, target)
 
 
+def name_dimensions(model: onnx_ir.Model, names: Mapping[str, Mapping[int, str]]) -> onnx_ir.Model:
+    """Give dynamic dimensions the names of `names` (graph input -> {axis: name}) wherever they occur (in place)."""
+    symbols: dict[str, str] = {}
+    for value in model.graph.inputs:
+        for axis, name in names.get(value.name or "", {}).items():
+            assert value.shape is not None
+            size = value.shape[axis]
+            assert isinstance(size, onnx_ir.SymbolicDim), f"{value.name} axis {axis} is fixed to {size}"
+            symbols[str(size.value)] = name
+    word = re.compile("|".join(rf"\b{re.escape(symbol)}\b" for symbol in symbols) or "$^")
+    produced = [value for node in model.graph.all_nodes() for value in node.outputs]
+    for value in [*model.graph.inputs, *produced]:
+        if value.shape is not None:
+            value.shape = onnx_ir.Shape(
+                [
+                    onnx_ir.SymbolicDim(word.sub(lambda m: symbols[m[0]], str(size.value)))
+                    if isinstance(size, onnx_ir.SymbolicDim) and size.value is not None
+                    else size
+                    for size in value.shape
+                ]
+            )
+    return model
+
+
 def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
     """torch overload -> function emitting the Custom node, for every operator of the contract."""
     table: dict[Callable[..., Any], Callable[..., Any]] = {}
@@ -71,7 +96,11 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
             packet = getattr(getattr(torch.ops, NAMESPACE), name, None)
             if packet is not None and len(packet.default._schema.returns) == len(op.outputs):
                 table[packet.default] = translation(op, packet.default)
-    return table
+    for op in cann_ops.OPS.values():
+        overload = getattr(getattr(torch.ops, cann_torch.NAMESPACE), op.name).default
+        table[overload] = translation(op, overload)
+    overload, emit = chunk_graph.translation()
+    return table | {overload: emit}
 
 
 def translation(op: Op, overload: Any) -> Callable[..., Any]:
@@ -85,7 +114,7 @@ def translation(op: Op, overload: Any) -> Callable[..., Any]:
         given = {**defaults, **dict(zip(parameters, args, strict=False)), **kwargs}
         present = [t.name for t in op.inputs if given.get(t.name) is not None]
         attrs = {name: given[name] for name in attributes if given.get(name) is not None}
-        node = _custom(op.name, len(present))
+        node = _custom(op.type, len(present))
         return node(*[given[name] for name in present], type=op.type, **{PRESENT: present}, **attrs)
 
     emit.__name__ = op.name
@@ -101,7 +130,8 @@ def translation(op: Op, overload: Any) -> Callable[..., Any]:
             for name in parameters
         ]
     )
-    emit.__annotations__ = {a.name: float for a in op.attrs if a.type == "float"}
+    kinds = {"float": float, "int": int, "string": str}
+    emit.__annotations__ = {a.name: kinds[a.type] for a in op.attrs if a.type in kinds}
     return emit
 
 
@@ -109,9 +139,10 @@ _EMPTY = inspect.Parameter.empty
 
 
 @functools.cache
-def _custom(name: str, inputs: int) -> onnxscript.values.Op:
+def _custom(type_name: str, inputs: int) -> onnxscript.values.Op:
     """The onnxscript operator `Custom` with `inputs` inputs and the operator's attributes (an unregistered schema)."""
-    op = contract.load()[name]
+    op = find_op(type_name)
+    assert op is not None
     schema = onnx.defs.OpSchema
     kinds = {"float": "FLOAT", "int": "INT", "bool": "STRING", "string": "STRING"}
     lists = {"list_float": "FLOATS", "list_int": "INTS"}
@@ -139,6 +170,7 @@ def _custom(name: str, inputs: int) -> onnxscript.values.Op:
 def finish(model: onnx_ir.Model, target: Profile | str) -> onnx_ir.Model:
     """Write the complete attributes of every Custom node and put the default domain first in opset_import."""
     target = profile(target)
+    chunk_graph.inline(model)
     count: collections.Counter[str] = collections.Counter()
     for node in model.graph.all_nodes():
         node.metadata_props.clear()  # stack traces and file names of the exporting machine
@@ -163,7 +195,7 @@ def finish(model: onnx_ir.Model, target: Profile | str) -> onnx_ir.Model:
 
 def finish_node(node: onnx_ir.Node, target: Profile) -> None:
     """Complete one node from the contract, its emitted attributes and its outputs' types."""
-    op = contract.find(node.attributes["type"].as_string())
+    op = find_op(node.attributes["type"].as_string())
     assert op is not None
     present = list(node.attributes[PRESENT].as_strings())
     emitted = {a.name: node.attributes[a.name].value for a in op.attrs if a.name in node.attributes}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from hybrid_ops import contract
-from hybrid_ops.export.custom_node import STRUCTURE
+from hybrid_ops.export.custom_node import STRUCTURE, find_op
 from hybrid_ops.export.graph_view import CustomNode, Graph
 from hybrid_ops.export.lite_rules import Problem, Target, rule
 from hybrid_ops.export.rules_model import QUANTISATION, tables
@@ -205,7 +205,7 @@ def identifiers(node: CustomNode, graph: Graph, target: Target) -> Iterator[Prob
 
 @rule("C1", "E", "type is an operator of this package", scope="node")
 def known_type(node: CustomNode, graph: Graph, target: Target) -> Iterator[Problem]:
-    if node.type and contract.find(node.type) is None:
+    if node.type and find_op(node.type) is None:
         known = ", ".join(op.type for op in contract.load().values())
         yield "type", f"no OpDef of that name: got {node.type!r}", f"allowed {known} (spelling is exact)"
 

@@ -20,7 +20,7 @@ from onnx.reference.op_run import OpRun
 from hybrid_ops import check, runtime
 from hybrid_ops.contract import Op
 from hybrid_ops.dtypes import NUMPY
-from hybrid_ops.export import dtypes
+from hybrid_ops.export import cann_ops, dtypes
 from hybrid_ops.export.custom_node import OP_TYPE, PRIVATE_DOMAIN, PRIVATE_VERSION, STRUCTURE
 from hybrid_ops.export.graph_view import CustomNode
 
@@ -99,10 +99,13 @@ class GraphRunner:
         self, proto: onnx.NodeProto, inputs: tuple[np.ndarray | None, ...]
     ) -> tuple[np.ndarray, ...]:
         node = CustomNode(proto, len(self.launches))
-        op = check.find_op(node.type)
+        op = cann_ops.find(node.type) or check.find_op(node.type)
         values = dict(zip(proto.input, inputs, strict=True))
         arrays = {name: values[tensor] for name, tensor in node.bound().items()}
         attrs = {name: self._restored(op, name, node) for name in node.values if name not in STRUCTURE}
+        if node.type in cann_ops.OPS:
+            outputs = cann_ops.MEANINGS[node.type](arrays, attrs)
+            return tuple(outputs[name] for name in node.names("output_names")[: len(proto.output)])
         start = time.perf_counter()
         if self.backend == "sim":
             from hybrid_ops import sim

@@ -254,12 +254,13 @@ def test_models_that_the_graph_does_not_describe(model):
         )
         with pytest.raises(HybridOpsError, match=text):
             decode_graph.DecodeStep(other)
-    fused = copy.deepcopy(model)
-    fused.model.layers[0].mlp.experts = torch.nn.Linear(1, 1)
-    with pytest.raises(
-        HybridOpsError, match="experts are chosen by data-dependent control flow: got Qwen3_5MLP"
-    ):
-        decode_graph.DecodeStep(fused)
+    other = copy.deepcopy(model)
+    other.model.layers[0].mlp.experts = torch.nn.Linear(1, 1)
+    with pytest.raises(HybridOpsError, match="export: model: experts of unknown form: got Linear"):
+        decode_graph.DecodeStep(other)
+    del other.model.layers[0].linear_attn.in_proj_qkv
+    with pytest.raises(HybridOpsError, match="export: model: projections of unknown form: got Qwen3_5Gated"):
+        decode_graph.DecodeStep(other)
 
 
 def test_positions_of_images_select_their_frequencies(model):

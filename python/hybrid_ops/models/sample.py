@@ -36,26 +36,34 @@ def sample_config(layers: int = 4, hidden: int = 256, vocab: int = 512, **change
     return Qwen3_5TextConfig(**fields)
 
 
-def sample_decoder(config: Any = None, seed: int = 0) -> Any:
-    """A `Qwen3_5ForCausalLM` in eval mode, the same for the same seed.
+def randomise(model: Any) -> Any:
+    """Draw the weights that matter to the states from torch's generator (in place); returns the model.
 
     The default initialisation makes states decay within a token (softplus(1) * A up to 16) and convolutions 50 times
     weaker than trained ones. Step sizes are drawn as state-space models initialise them (log-uniform in 1e-3..1e-1) and
-    convolutions with unit gain, so that the recurrent state is large and remembers the prompt.
+    convolutions with unit gain, so that the recurrent state is large and remembers the prompt. Routers are drawn too:
+    initialised with zeros, they would choose the same experts for every token.
     """
+    with torch.no_grad():
+        for layer in model.modules():
+            if hasattr(layer, "dt_bias"):
+                step = torch.empty_like(layer.dt_bias).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+                layer.dt_bias.copy_(step + torch.log(-torch.expm1(-step)))  # inverse of softplus
+                taps = layer.conv1d.weight.shape[-1]
+                layer.conv1d.weight.normal_(std=taps**-0.5)
+            router = getattr(layer, "gate", None)
+            if hasattr(layer, "experts") and router is not None:
+                router.weight.normal_(std=1.0)
+    return model
+
+
+def sample_decoder(config: Any = None, seed: int = 0) -> Any:
+    """A `Qwen3_5ForCausalLM` in eval mode with `randomise`d weights, the same for the same seed."""
     from transformers import Qwen3_5ForCausalLM
 
     random = torch.random.get_rng_state()
     try:
         torch.manual_seed(seed)
-        model = Qwen3_5ForCausalLM(config or sample_config()).eval()
-        with torch.no_grad():
-            for layer in model.modules():
-                if hasattr(layer, "dt_bias"):
-                    step = torch.empty_like(layer.dt_bias).uniform_(math.log(1e-3), math.log(1e-1)).exp()
-                    layer.dt_bias.copy_(step + torch.log(-torch.expm1(-step)))  # inverse of softplus
-                    taps = layer.conv1d.weight.shape[-1]
-                    layer.conv1d.weight.normal_(std=taps**-0.5)
+        return randomise(Qwen3_5ForCausalLM(config or sample_config()).eval())
     finally:
         torch.random.set_rng_state(random)
-    return model
