@@ -90,6 +90,17 @@ def test_one_fault_is_one_line():
     assert [h["rule"] for h in rules_of("raw_bad")["hazards"]] == ["race.raw"]
 
 
+def test_every_launch_starts_uninitialised():
+    for _ in range(2):  # a report must not make the bytes count as written in the next launch
+        assert "uninit.local" in rules(rules_of("uninit_last"))
+
+
+def test_a_tensor_used_after_free_is_a_warning():
+    report = frame("queue_freed")
+    assert report["ok"] and [h["rule"] for h in report["hazards"]] == ["queue.freed"]
+    assert "src: reads a tensor after FreeTensor (line " in report["hazards"][0]["message"]
+
+
 def test_beyond_the_declared_tensor_is_a_warning():
     report = rules_of("declared_bad")
     assert report["ok"] and rules(report, "warning") == {"bounds.tensor"}
@@ -122,7 +133,7 @@ def test_process_survives_and_the_next_launch_is_clean():
 
 # --- frame
 
-SILENT_FRAME = [("queue_good", 1), ("queue_bind", 1), ("cores_own_address", 8), ("cores_half_granule", 4), ("cores_atomic", 8),
+SILENT_FRAME = [("queue_good", 1), ("queue_used_then_freed", 1), ("queue_bind", 1), ("cores_own_address", 8), ("cores_half_granule", 4), ("cores_atomic", 8),
                 ("neighbour_good", 8), ("one_after_the_other", 8), ("dcache_clean", 1), ("dcache_reloaded", 1), ("gm_order_good", 1),
                 ("slices", 1), ("strided", 1), ("pool", 1)]  # fmt: skip
 
@@ -144,6 +155,7 @@ BROKEN_FRAME = [
     ("queue_uninit", 1, "queue.uninit", "no InitBuffer"),
     ("queue_in_flight", 1, "event.exhausted", "all 8 ids of event MTE2_V"),
     ("no_pipe", 1, "queue.uninit", "no InitBuffer"),
+    ("atomic_uninit", 1, "uninit.gm", "adds atomically to 'z' bytes [0, 32)"),
     ("gm_order_bad", 1, "gm.race.raw", "missing MTE3_MTE2"),
     ("cores_one_address", 8, "gm.cross_core.waw", "core 0 wrote before"),
     ("neighbour_bad", 8, "gm.cross_core.raw", "nothing orders the two cores"),

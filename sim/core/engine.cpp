@@ -155,7 +155,8 @@ void JudgeLocal(Block& b, const Op& op, const Access& a, const Foot& f, Judged* 
                     "), which nothing has written (local memory holds stale data); fill it " +
                     "with Duplicate or copy the whole range";
         g_launch->reporter.Add(std::move(h));
-        m.init.Set(f);
+        m.init.Set(f);  // said once; `used` makes the next launch forget it
+        m.used = std::max(m.used, f.end());
     }
 }
 
@@ -214,6 +215,14 @@ bool Issue(Op& op) {
     if (!any) return false;
     Judged judged;
     if (g_soc.checks) {
+        for (int i = 0; i < op.accesses; ++i) {
+            const Access& a = op.access[i];
+            if (a.freed && foot[i].bytes)
+                Report(Severity::Warning, op, "queue.freed",
+                       "%s: %s a tensor after FreeTensor (line %u): its buffer may belong to the next "
+                       "AllocTensor",
+                       a.operand, a.write ? "writes" : "reads", a.freed->line);
+        }
         const int p = int(op.pipe);
         const uint32_t epoch = ++b.clock[p];
         b.sites[p].push_back({op.name, op.loc.file, op.loc.line});

@@ -255,6 +255,21 @@ void GlobalMemory::Run(Block& block, const Op& op, const Access& a, Segment& s, 
         report(a.write ? "waw" : "raw", a.write ? "wrote before" : "wrote");
         if (!a.write && !judged && op.pipe == Pipe::MTE2) NoteReadBack(block, op, s, b, e);
     }
+    if (s.undefined && (!a.write || self.atomic)) {  // an atomic write reads what it adds to
+        for (uint64_t g = g0; g < g1; ++g) {
+            const uint64_t lo = std::max(b, g * kGranule), hi = std::min(e, (g + 1) * kGranule);
+            const uint32_t have = s.written.epoch(g) > base_ ? s.init[g] : 0;
+            if ((have & ByteMask(lo % kGranule, hi - g * kGranule)) ==
+                ByteMask(lo % kGranule, hi - g * kGranule))
+                continue;
+            Hazard h = GmHazard(block, op, s, "uninit.gm", lo, hi);
+            h.message = std::string(op.name) + (a.write ? ": adds atomically to " : ": reads ") + Range(h) +
+                        ", which nothing has written: outputs and workspace " +
+                        "hold stale data at launch; write it first or use InitOutput";
+            g_launch->reporter.Add(std::move(h));
+            break;
+        }
+    }
     if (a.write) {
         const uint32_t mte2 = me << 22 | uint32_t(Pipe::MTE2) << 19;
         if (!s.read.AllOwn(g0, g1, base_, mte2, block.know[p][int(Pipe::MTE2)])) {
@@ -274,21 +289,6 @@ void GlobalMemory::Run(Block& block, const Op& op, const Access& a, Segment& s, 
         }
         s.written.Mark(b, e, epoch, self.Pack());
         return;
-    }
-    if (s.undefined) {
-        for (uint64_t g = g0; g < g1; ++g) {
-            const uint64_t lo = std::max(b, g * kGranule), hi = std::min(e, (g + 1) * kGranule);
-            const uint32_t have = s.written.epoch(g) > base_ ? s.init[g] : 0;
-            if ((have & ByteMask(lo % kGranule, hi - g * kGranule)) ==
-                ByteMask(lo % kGranule, hi - g * kGranule))
-                continue;
-            Hazard h = GmHazard(block, op, s, "uninit.gm", lo, hi);
-            h.message = std::string(op.name) + ": reads " + Range(h) +
-                        ", which nothing has written: outputs and workspace " +
-                        "hold stale data at launch; write it first or use InitOutput";
-            g_launch->reporter.Add(std::move(h));
-            break;
-        }
     }
     const uint32_t key = me << 22 | uint32_t(p) << 19;
     if (!s.read.AllOwn(g0, g1, base_, key, ~0u)) {

@@ -30,8 +30,9 @@ struct Access {
     uint64_t repeat_stride = 0;
     uint64_t tensor_base =
         0;  // declared extent of the tensor the operand names (fat pointer), same address space
-    uint64_t tensor_bytes = 0;  // 0 = unknown
-    const char* operand = "";   // "dst", "src0", … as the API documents them
+    uint64_t tensor_bytes = 0;   // 0 = unknown
+    const char* operand = "";    // "dst", "src0", … as the API documents them
+    const Loc* freed = nullptr;  // FreeTensor call that gave the operand's buffer back to its queue
 };
 
 enum class OpKind : uint8_t {

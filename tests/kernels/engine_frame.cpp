@@ -74,6 +74,23 @@ MINI(queue_enqueued_twice) {
     in.EnQue(a);
     in.EnQue(a);
 }
+static void UseInput(MiniArgs arg, bool early) {
+    TPipe pipe;
+    TQue<TPosition::VECIN, 1> in;
+    TBuf<TPosition::VECCALC> buf;
+    pipe.InitBuffer(in, 1, N * 4);
+    pipe.InitBuffer(buf, N * 4);
+    auto x = in.AllocTensor<float>();
+    DataCopy(x, arg.gm<float>(0), N);
+    in.EnQue(x);
+    x = in.DeQue<float>();
+    auto z = buf.Get<float>();
+    if (early) in.FreeTensor(x);
+    Adds(z, x[8], 1.0f, N - 8);
+    if (!early) in.FreeTensor(x);
+}
+MINI(queue_freed) { UseInput(arg, true); }
+MINI(queue_used_then_freed) { UseInput(arg, false); }
 MINI(queue_foreign) {
     TPipe pipe;
     In in, other;
@@ -162,19 +179,24 @@ MINI(gm_order_good) {
 }
 
 // --- order between cores
-static void WriteTile(MiniArgs arg, uint64_t at, float value) {
+static void WriteTile(MiniArgs arg, uint64_t at, float value, int tensor = 1) {
     TPipe pipe;
     TBuf<TPosition::VECCALC> buf;
     pipe.InitBuffer(buf, N * 4);
     auto a = buf.Get<float>();
     Duplicate(a, value, N);
     PipeBarrier<PIPE_ALL>();
-    DataCopy(arg.gm<float>(1)[at], a, N);
+    DataCopy(arg.gm<float>(tensor)[at], a, N);
 }
 MINI(cores_one_address) { WriteTile(arg, 0, float(GetBlockIdx())); }
 MINI(cores_own_address) { WriteTile(arg, GetBlockIdx() * N, float(GetBlockIdx())); }
 MINI(cores_half_granule) { WriteTile(arg, GetBlockIdx() * (N + 4), 1.0f); }
 MINI(cores_atomic) {
+    SetAtomicAdd<float>();
+    WriteTile(arg, 0, 1.0f, 4);
+    SetAtomicNone();
+}
+MINI(atomic_uninit) {  // adds to an output that nothing has zeroed
     SetAtomicAdd<float>();
     WriteTile(arg, 0, 1.0f);
     SetAtomicNone();

@@ -174,6 +174,15 @@ MINI(uninit_bad) {
     Sync<HardEvent::V_MTE3>();
     DataCopy(arg.gm<float>(1), t.z, N);
 }
+MINI(uninit_last) {  // the highest bytes of the unified buffer that this kernel touches
+    TPipe pipe;
+    TBuf<TPosition::VECCALC> a;
+    pipe.InitBuffer(a, N * 4);
+    LocalTensor<float> x = a.Get<float>();
+    Duplicate(x, 1.0f, 8);
+    Sync<HardEvent::V_MTE3>();
+    DataCopy(arg.gm<float>(1), x, N);
+}
 MINI(uninit_good) {
     TPipe pipe;
     Tiles t(pipe);

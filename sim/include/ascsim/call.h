@@ -70,6 +70,7 @@ struct VecOperand {
     uint64_t offset;  // byte offset of lane 0 of repeat 0
     uint64_t limit;   // first byte beyond the tensor
     Stride stride;
+    const Loc* freed;  // see Access
 
     template <typename T>
     Lane<sizeof(T)> Host() const {
@@ -80,8 +81,9 @@ struct VecOperand {
 template <typename T>
 VecOperand MakeOperand(const AscendC::LocalTensor<T>& t, const char* name, bool write, uint64_t block = 1,
                        uint64_t repeat = 8) {
-    return {name,       write,     static_cast<uint32_t>(sizeof(T)), t.mem(),
-            t.offset(), t.limit(), {block * kBlock, repeat * kBlock}};
+    return {
+        name,       write,     static_cast<uint32_t>(sizeof(T)),  t.mem(),
+        t.offset(), t.limit(), {block * kBlock, repeat * kBlock}, AscendC::GivenBack(t.GetBufferHandle())};
 }
 template <typename T>
 VecOperand Dst(const AscendC::LocalTensor<T>& t, uint64_t block = 1, uint64_t repeat = 8) {
@@ -112,6 +114,7 @@ inline void Footprint(Op& op, const VecOperand& operand, const Lanes& lanes) {
         a.tensor_base = empty ? ~uint64_t{0} - 1 : operand.offset;
         a.tensor_bytes = empty ? 1 : operand.limit - operand.offset;
         a.operand = operand.name;
+        a.freed = operand.freed;
         op.Add(a);
     };
     const auto prefix = [&](uint32_t n, uint32_t first, uint32_t repeats) {

@@ -20,8 +20,13 @@ struct TBufType {
     uint32_t address = 0;
     uint32_t dataLen = 0;
     TTagType usertag = -1;
-    Loc where{"", 0};  // call that put it into its state
+    bool given_back = false;  // by FreeTensor, and not handed out since
+    Loc where{"", 0};         // call that put it into its state
 };
+inline const Loc* GivenBack(TBufHandle buffer) {
+    const auto* b = reinterpret_cast<const TBufType*>(buffer);
+    return b && b->given_back ? &b->where : nullptr;
+}
 
 struct TQueConfig {
     bool nd2nz = false;

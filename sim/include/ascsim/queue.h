@@ -114,6 +114,7 @@ TBufHandle TQueBind<src, dst, depth, mask>::AllocBuffer(Loc loc) {
         if (b.state != TBufState::FREE) continue;
         WaitFree("AllocTensor", b, loc);
         b.state = TBufState::OCCUPIED;
+        b.given_back = false;
         b.where = loc;
         ++bufUsedCount_;
         return reinterpret_cast<TBufHandle>(&b);
@@ -192,6 +193,7 @@ void TQueBind<src, dst, depth, mask>::FreeBuffer(TBufHandle handle, Loc loc) {
         SetQueueEvent("FreeTensor", freeBufEvt, b->freeBufEvtID, loc);
     }
     b->state = TBufState::FREE;
+    b->given_back = true;
     b->where = loc;
     --bufUsedCount_;
 }

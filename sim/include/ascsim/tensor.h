@@ -8,6 +8,10 @@ namespace AscendC {
 
 using ascsim::Loc;
 
+// FreeTensor call that gave this buffer back to its queue; null while it is in use, and for buffers of no
+// queue.
+const Loc* GivenBack(TBufHandle buffer);
+
 // Reference to one element that is read or written by the scalar unit, so that both are seen as S operations.
 template <typename Tensor, typename T>
 class ScalarRef {
@@ -248,6 +252,7 @@ Access Operand(const AscendC::LocalTensor<T>& t, bool write, const char* operand
     a.tensor_base = end > a.base ? a.base : ~0ull - 1;
     a.tensor_bytes = end > a.base ? end - a.base : 1;
     a.operand = operand;
+    a.freed = AscendC::GivenBack(t.GetBufferHandle());
     return a;
 }
 // Contiguous access of `bytes` bytes.
