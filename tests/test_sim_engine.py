@@ -59,7 +59,7 @@ BROKEN = [
     ("tensor_bad", "bounds.tensor", ["32 bytes past the end of TBuf<VECCALC>"]),
     ("memory_bad", "bounds.memory", ["UB bytes [262016, 262272), which has 262144 bytes on ascend310p"]),
     ("never_allocated", "bounds.tensor", ["never allocated"]),
-    ("gm_bad", "bounds.gm", ["reads bytes [0, 1056) of 'x', which has 1024 bytes (32 too many)"]),
+    ("gm_bad", "bounds.gm", ["reads bytes [0, 1088) of 'x', which has 1024 bytes (64 too many)"]),
     ("null_bad", "bounds.gm", ["null GM address"]),
     ("input_written", "role.input_written", ["writes 'x', which is an input"]),
     ("align_bad", "param.align", ["dst: UB address 16 is not a multiple of 32 bytes"]),
@@ -99,6 +99,12 @@ def test_a_tensor_used_after_free_is_a_warning():
     report = frame("queue_freed")
     assert report["ok"] and [h["rule"] for h in report["hazards"]] == ["queue.freed"]
     assert "src: reads a tensor after FreeTensor (line " in report["hazards"][0]["message"]
+
+
+def test_a_read_of_the_allocators_padding_is_a_warning():
+    report = rules_of("gm_over_read")
+    assert report["ok"] and rules(report) == {"gm.over_read"}
+    assert "the last 32 are the allocator's padding" in report["hazards"][0]["message"]
 
 
 def test_beyond_the_declared_tensor_is_a_warning():

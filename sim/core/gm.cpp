@@ -132,6 +132,21 @@ std::string GlobalMemory::Name(uint64_t address) const {
     return s ? s->name : std::string("outside all arguments");
 }
 
+// aclrtMalloc rounds a request up to 32 bytes and adds 32 more: a read that ends there does not fault, and
+// what it finds is stale.
+static uint64_t AllocationEnd(const Segment& s) {
+    constexpr uint64_t kBlock = 32;
+    return s.begin + (s.end - s.begin + kBlock - 1) / kBlock * kBlock + kBlock;
+}
+
+static void NoteOverRead(const Op& op, const Access& a, const Foot& f, const Segment& s) {
+    Report(Severity::Warning, op, "gm.over_read",
+           "%s: reads bytes [%llu, %llu) of '%s', which has %llu bytes: the last %llu are the allocator's "
+           "padding",
+           a.operand, (unsigned long long)(f.base - s.begin), (unsigned long long)(f.end() - s.begin),
+           s.name.c_str(), (unsigned long long)(s.end - s.begin), (unsigned long long)(f.end() - s.end));
+}
+
 void GlobalMemory::Bounds(const Op& op, const Access& a, const Foot& f) {
     const Segment* s = Find(f.base);
     const char* verb = a.write ? "writes" : "reads";
@@ -151,7 +166,9 @@ void GlobalMemory::Bounds(const Op& op, const Access& a, const Foot& f) {
              (unsigned long long)(f.end() - f.base), (long long)at, near->name.c_str(),
              (unsigned long long)(near->end - near->begin));
     }
-    if (f.end() > s->end)
+    if (f.end() > s->end && !a.write && f.end() <= AllocationEnd(*s))
+        NoteOverRead(op, a, f, *s);
+    else if (f.end() > s->end)
         Fail(op, "bounds.gm", "%s: %s bytes [%llu, %llu) of '%s', which has %llu bytes (%llu too many)",
              a.operand, verb, (unsigned long long)(f.base - s->begin),
              (unsigned long long)(f.end() - s->begin), s->name.c_str(),

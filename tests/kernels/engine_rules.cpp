@@ -233,7 +233,12 @@ MINI(never_allocated) {
 MINI(gm_bad) {
     TPipe pipe;
     Tiles t(pipe, 2048);
-    DataCopy(t.x, arg.gm<float>(0), 264);  // x has 256 floats
+    DataCopy(t.x, arg.gm<float>(0), 272);  // x has 256 floats, the allocator adds 8
+}
+MINI(gm_over_read) {
+    TPipe pipe;
+    Tiles t(pipe, 2048);
+    DataCopy(t.x, arg.gm<float>(0), 264);
 }
 MINI(gm_good) {
     TPipe pipe;
