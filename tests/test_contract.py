@@ -24,6 +24,40 @@ def test_names_follow_from_types(op):
     assert required == sorted(required, reverse=True), "optional inputs come last"
 
 
+@pytest.mark.parametrize("text", [None, "", "[]", '{"schema": 9}', '{"schema": 1, "ops": {"X": {}}}'])
+def test_unusable_contract_says_so(text, tmp_path):
+    path = tmp_path / "contract.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(contract.ContractError, match=r"^hybrid_ops: contract\.json: .*: got .*; allowed "):
+        contract.load(path)
+
+
+def test_unusable_contract_on_the_command_line(monkeypatch, capsys):
+    from hybrid_ops import __main__
+
+    def broken(*args):
+        raise contract.ContractError("hybrid_ops: contract.json: cannot be read: got x; allowed y")
+
+    monkeypatch.setattr(contract, "load", broken)
+    monkeypatch.setattr("sys.argv", ["hybrid-ops", "ops"])
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: hybrid_ops: contract.json: cannot be read")
+
+
+def test_unusable_soc_file_says_so(tmp_path):
+    from hybrid_ops import soc as platform
+
+    (tmp_path / "bad.toml").write_text("[[")
+    for name in ("bad", "absent"):
+        with pytest.raises(
+            check.HybridOpsError, match=rf"^hybrid_ops: {name}\.toml: damaged or missing: got "
+        ):
+            platform._read(tmp_path / f"{name}.toml")
+
+
 def test_meaning_has_the_contracts_arguments(op):
     module = case.module(op.name)
     wanted = [t.name for t in op.inputs] + [a.name for a in op.attrs]

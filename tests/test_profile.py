@@ -112,6 +112,15 @@ def test_plot_that_is_no_svg_is_refused(tmp_path):
         profile.command(op="recurrent_gated_delta_rule", soc="ascend310p", plot=tmp_path / "x.png")
 
 
+@pytest.mark.parametrize("option", ["trace", "plot"])
+def test_files_that_cannot_be_written_are_refused_first(option, tmp_path, monkeypatch):
+    monkeypatch.setattr("hybrid_ops.profile.run", lambda *a, **k: pytest.fail("work was done"))
+    (tmp_path / "x.svg").mkdir()
+    for path in (tmp_path / "none" / "x.svg", tmp_path / "x.svg"):
+        with pytest.raises(check.HybridOpsError, match=f"^profile: {option}: cannot be written: got "):
+            profile.command(op="recurrent_gated_delta_rule", soc="ascend310p", **{option: path})
+
+
 @pytest.fixture
 def peer(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))

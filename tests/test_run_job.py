@@ -72,6 +72,7 @@ def test_agreement():
     [
         ({"soc": "ascend1"}, "soc: not a known SoC: got 'ascend1'"),
         ({"backend": "gpu"}, "run: backend: not a known choice: got 'gpu'; allowed sim, reference"),
+        ({"checks": "some"}, "run: checks: not a known choice: got 'some'; allowed full, off"),
         ({"steps": 0}, "run: steps: too small: got 0; allowed 1 or more"),
     ],
 )

@@ -158,10 +158,53 @@ def test_refusals_reach_torch_callers(soc):
         with pytest.raises(check.HybridOpsError) as caught:
             hybrid_ops.recurrent_gated_delta_rule(**{**given, **attrs, **change})
         assert str(caught.value).startswith(f"{RGDR}: {text}")
+    for value in ("1", True, [1.0], float("nan")):
+        with pytest.raises(
+            check.HybridOpsError, match=f"^{RGDR}: scale_value: (wrong type|not finite): got "
+        ):
+            hybrid_ops.recurrent_gated_delta_rule(**given, scale_value=value)
+    sparse = {**given, "beta": given["beta"].to_sparse()}
+    with pytest.raises(
+        check.HybridOpsError, match=r"beta: not a dense tensor: got torch\.sparse_coo; allowed"
+    ):
+        hybrid_ops.recurrent_gated_delta_rule(**sparse, **attrs)
     for change in ({"bogus": 1}, {"scale": 1.0}):
         with pytest.raises(TypeError, match="not an argument; signature"):
             hybrid_ops.recurrent_gated_delta_rule(**{**given, **change})
     assert torch.equal(given["state"], state)
+
+
+def test_state_that_cannot_be_updated_is_refused(soc):
+    given, attrs = tensors(soc)
+    given["state"] = given["state"][:1].expand_as(given["state"])
+    text = f"^{RGDR}: state: cannot be updated in place: got one element stands at several places"
+    with pytest.raises(check.HybridOpsError, match=text):
+        hybrid_ops.recurrent_gated_delta_rule(**given, **attrs, backend="reference")
+    out, _ = hybrid_ops.recurrent_gated_delta_rule(**given, **attrs, backend="reference", functional=True)
+    assert out.shape == given["value"].shape
+    arrays = {n: torch_ops.to_numpy(t).copy() for n, t in given.items()}
+    arrays["state"].setflags(write=False)
+    with pytest.raises(
+        check.HybridOpsError, match="state: cannot be updated in place: got a read-only array"
+    ):
+        hybrid_ops.recurrent_gated_delta_rule(**arrays, **attrs, backend="reference")
+
+
+def test_numpy_scalars_are_numbers(soc):
+    given, attrs = tensors(soc)
+    scale = np.float32(attrs.pop("scale_value"))
+    arrays = {n: torch_ops.to_numpy(t).copy() for n, t in given.items()}
+    options = {"scale_value": scale, "backend": "reference", "functional": True}
+    for call in (given, arrays):
+        assert len(hybrid_ops.recurrent_gated_delta_rule(**call, **options)) == 2
+
+
+def test_backward_is_refused(soc):
+    given, attrs = tensors(soc)
+    given["query"].requires_grad_()
+    out, _ = hybrid_ops.recurrent_gated_delta_rule(**given, **attrs, functional=True, backend="reference")
+    with pytest.raises(check.HybridOpsError, match="backward: no gradient exists"):
+        out.float().sum().backward()
 
 
 def rudnn(dtype, b=2, h=3, t=11, k=32, v=48):
@@ -240,3 +283,13 @@ def test_rudnn_refusals(change, text):
     with pytest.raises(hybrid_ops.GatedDeltaError) as caught:
         hybrid_ops.gated_delta_rule(bad, backend="reference")
     assert str(caught.value).startswith(f"gated_delta_rule: {text}")
+
+
+def test_rudnn_refuses_what_is_no_input():
+    for bad in ({}, None, dataclasses.replace(rudnn(torch.float16), query=[1.0])):
+        with pytest.raises(
+            hybrid_ops.GatedDeltaError, match=r"^gated_delta_rule: .*(wrong type|not a tensor): got "
+        ):
+            hybrid_ops.gated_delta_rule(bad, backend="reference")
+    with pytest.raises(hybrid_ops.GatedDeltaError, match="soc: not a known SoC: got 'ascend1'"):
+        hybrid_ops.gated_delta_rule(rudnn(torch.float16), soc="ascend1")

@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 from .check import HybridOpsError, supported
+from .contract import ContractError
 from .contract import load as _load
 
 __version__ = "0.1.0"
@@ -18,10 +19,17 @@ _LAZY = {"SimulatorHazard": "sim", "GatedDeltaError": "gated_delta", "GatedDelta
          "GatedDeltaOutput": "gated_delta", "gated_delta_rule": "gated_delta", "using": "runtime"}  # fmt: skip
 
 
+def _operators() -> list[str]:
+    try:
+        return list(_load())
+    except ContractError as error:  # as AttributeError, which leaves submodules importable
+        raise AttributeError(str(error)) from error
+
+
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         found = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
-    elif not name.startswith("_") and name in _load():
+    elif not name.startswith("_") and name in _operators():
         from . import api
 
         found = api.public(name)

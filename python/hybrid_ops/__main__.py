@@ -176,7 +176,7 @@ def main() -> None:
         _attach_parts()
     try:
         app()
-    except (check.HybridOpsError, building.BuildError, FileNotFoundError) as error:
+    except (check.HybridOpsError, building.BuildError, contract.ContractError, OSError) as error:
         Console(stderr=True, soft_wrap=True).print(
             f"error: {error}", markup=False, highlight=False, style="red"
         )

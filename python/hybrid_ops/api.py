@@ -58,6 +58,12 @@ def _signature(op: Op) -> inspect.Signature:
 def _on_numpy(
     op: Op, arrays: dict[str, Any], attrs: dict[str, Any], functional: bool, options: dict[str, Any]
 ) -> Any:
+    if not functional:
+        for name in op.mutated:
+            array = arrays[name]
+            if array is not None:
+                fault = "" if array.flags.writeable else "a read-only array"
+                check.in_place(op, name, array.shape, array.strides, options["soc"] or "every SoC", fault)
     outputs = runtime.run(op, arrays, attrs, **options)
     if not functional:
         for name in op.mutated:

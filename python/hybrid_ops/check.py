@@ -7,9 +7,12 @@ no tensor data and run on every call. Checks that must read data live beside the
 
 from __future__ import annotations
 
-import math
+import errno
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import contract
@@ -67,6 +70,36 @@ def hazards(
     if len(ranked) > limit:
         lines.append(f"and {len(ranked) - limit} more")
     return "\n  ".join(lines) + f" (on {soc})"
+
+
+def writable(op: str, argument: str, path: Path, soc: str) -> None:
+    """Refuse a file that cannot be written, before the work that would fill it; leaves no trace."""
+    fault = "is a folder" if path.is_dir() else ""
+    if not fault and not path.exists():
+        try:
+            path.touch(exist_ok=False)
+            path.unlink()
+        except OSError as error:
+            fault = error.strerror or str(error)
+    elif not fault and not os.access(path, os.W_OK):
+        fault = os.strerror(errno.EACCES)
+    if fault:
+        raise refuse(
+            op, argument, "cannot be written", got=f"{path} ({fault})", allowed="a file in an existing folder", soc=soc
+        )  # fmt: skip
+
+
+def in_place(
+    op: Op, name: str, shape: Sequence[int], strides: Sequence[int], soc: str, fault: str = ""
+) -> None:
+    """Refuse an in-place input that cannot take the update: one element shown at several places, or `fault`."""
+    if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
+        fault = "one element stands at several places (expanded)"
+    if fault:
+        raise refuse(
+            op.name, name, "cannot be updated in place", got=f"{fault}, shape {_show(tuple(shape))}",
+            allowed="writable memory of its own, or functional=True", soc=soc,
+        )  # fmt: skip
 
 
 def words(names: Any) -> str:
@@ -191,8 +224,9 @@ def _check_limits(op: Op, soc: str, axes: Mapping[str, Any]) -> None:
             )  # fmt: skip
 
 
+FLOAT32_MAX = 3.4028234663852886e38  # a float attribute travels to the kernel as float32
 _ATTR_TYPES: dict[str, tuple[type, ...]] = {
-    "float": (float, int), "int": (int,), "bool": (bool,), "string": (str,),
+    "float": (Real,), "int": (Integral,), "bool": (bool,), "string": (str,),
     "list_int": (list, tuple), "list_float": (list, tuple),
 }  # fmt: skip
 
@@ -217,9 +251,10 @@ def attributes(op: Op, soc: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
             legal = False
         if not legal:
             raise refuse(op.name, attr.name, "wrong type", got=repr(value), allowed=attr.type, soc=soc)
-        if attr.type == "float" and not math.isfinite(value):
+        if attr.type == "float" and not abs(value) <= FLOAT32_MAX:
             raise refuse(op.name, attr.name, "not finite", got=value, allowed="a finite float", soc=soc)
-        values[attr.name] = float(value) if attr.type == "float" else value
+        convert = {"float": float, "int": int}.get(attr.type)  # of NumPy scalars
+        values[attr.name] = convert(value) if convert else value
     return values
 
 

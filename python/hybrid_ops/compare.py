@@ -72,7 +72,7 @@ def same_bits(name: str, got: np.ndarray, want: np.ndarray) -> None:
 
 def _check_finite(name: str, got: np.ndarray, want: np.ndarray, case: Case) -> None:
     got, want = got.astype(np.float64), want.astype(np.float64)
-    fault = np.isnan(got) & ~np.isnan(want) if case.overflows else ~np.isfinite(got) & np.isfinite(want)
+    fault = np.isnan(got) & ~np.isnan(want) if case.overflows else np.isfinite(got) != np.isfinite(want)
     assert not fault.any(), (
         f"{name}: {got[_first(fault)]} at {list(_first(fault))}, reference {want[_first(fault)]}"
     )

@@ -57,6 +57,13 @@ class Limit:
     text: str = ""
 
 
+_DAMAGED = "hybrid_ops: {}: {}: got {}; allowed the file of an intact installation (a checkout writes it anew with python -m hybrid_ops.host --write)"
+
+
+class ContractError(ValueError):
+    """contract.json cannot be used: the installation is incomplete."""
+
+
 @dataclass(frozen=True)
 class Op:
     """One operator: `type` is the OpDef class, `name` its snake_case form used everywhere else."""
@@ -107,11 +114,27 @@ def _tensor(entry: Mapping[str, Any]) -> Tensor:
 def load(path: Path = CONTRACT_FILE) -> Mapping[str, Op]:
     """All operators by snake_case name, in the order of the file.
 
-    Raises FileNotFoundError when the package was installed without contract.json, ValueError for another schema.
+    Raises:
+        ContractError: the file is missing, is no JSON, has another schema, or lacks an entry.
     """
-    document = json.loads(Path(path).read_text(encoding="utf-8"))
-    if document.get("schema") != 1:
-        raise ValueError(f"{path}: schema: not understood: got {document.get('schema')!r}; allowed 1")
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        schema = document.get("schema")
+        if schema != 1:
+            raise ContractError(f"hybrid_ops: {path.name}: schema not understood: got {schema!r}; allowed 1")
+        return _operators(document)
+    except OSError as error:
+        raise ContractError(
+            _DAMAGED.format(path.name, "cannot be read", f"{path} ({error.strerror})")
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, ContractError):
+            raise
+        fault = f"{type(error).__name__}: {error}"
+        raise ContractError(_DAMAGED.format(path.name, "damaged", f"{path} ({fault})")) from error
+
+
+def _operators(document: Mapping[str, Any]) -> dict[str, Op]:
     ops: dict[str, Op] = {}
     for op_type, entry in document["ops"].items():
         ops[entry["name"]] = Op(

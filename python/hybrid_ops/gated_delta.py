@@ -123,14 +123,22 @@ def gated_delta_rule(
     Raises:
         GatedDeltaError: the input is refused; nothing ran and nothing was written.
     """
+    try:
+        return _run(input, backend, soc, checks)
+    except check.HybridOpsError as error:
+        if type(error) is check.HybridOpsError:  # not a hazard, which is no fault of the input
+            raise GatedDeltaError(str(error)) from error
+        raise
+
+
+def _run(
+    input: GatedDeltaInput, backend: str | None, soc: str | None, checks: str | None
+) -> GatedDeltaOutput:
     op = contract.load()[OP]
-    family = (
-        check.find_soc(op, soc)
-        if soc
-        else "ascend310p"
-        if input.query.dtype == torch.float16
-        else "ascend910b"
-    )
+    if not isinstance(input, GatedDeltaInput):
+        raise _refuse("input", "wrong type", type(input).__name__, "GatedDeltaInput", soc or "every SoC")
+    half = getattr(input.query, "dtype", None) == torch.float16
+    family = check.find_soc(op, soc) if soc else "ascend310p" if half else "ascend910b"
     _check(input, family)
     options = runtime.options()
     chosen = backend or options.backend
@@ -144,7 +152,7 @@ def gated_delta_rule(
         warnings.warn(
             f"{NAME}: {family} computes {OPERANDS[input.query.dtype]} operands as {OPERANDS[operand]} and stores the state "
             f"as {OPERANDS[pool]}",
-            PrecisionWarning, stacklevel=2,
+            PrecisionWarning, stacklevel=3,
         )  # fmt: skip
     b, h, t, _ = input.query.shape
     device = input.query.device
@@ -160,27 +168,9 @@ def gated_delta_rule(
         made = case.module(OP).meaning(**arrays, scale_value=float(input.query_scale))
         out, state = (torch_ops.from_numpy(made[n]) for n in ("out", "state"))
     else:
-        out, state = _on_chip(tensors, float(input.query_scale), chosen, soc or family, checks)
+        out, state = torch_ops.call(
+            op, tensors, {"scale_value": float(input.query_scale)}, functional=True, backend=chosen, soc=soc or family,
+            checks=checks, validate=None,
+        )  # fmt: skip
     output = out.to(input.query.dtype).unflatten(0, (b, t)).transpose(1, 2).contiguous()
     return GatedDeltaOutput(output, state.transpose(2, 3).float().contiguous())
-
-
-def _on_chip(
-    tensors: dict[str, torch.Tensor], scale: float, backend: str | None, soc: str, checks: str | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    op = contract.load()[OP]
-    try:
-        return torch_ops.call(
-            op,
-            tensors,
-            {"scale_value": scale},
-            functional=True,
-            backend=backend,
-            soc=soc,
-            checks=checks,
-            validate=None,
-        )
-    except check.HybridOpsError as error:
-        if type(error) is check.HybridOpsError:
-            raise GatedDeltaError(str(error)) from error
-        raise

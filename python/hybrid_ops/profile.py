@@ -149,7 +149,7 @@ def command(
     only: Annotated[str, typer.Option("--case", help="first case whose id contains this")] = "",
     trace: Annotated[Path | None, typer.Option(help="write a Chrome trace (JSON)")] = None,
     plot: Annotated[Path | None, typer.Option(help="write a timeline (SVG)")] = None,
-    cores: Annotated[int, typer.Option(help="cores in the timeline")] = 4,
+    cores: Annotated[int, typer.Option(min=1, help="cores in the timeline")] = 4,
 ) -> None:
     """Estimate an operator's time on a chip: bound, floors, stalls by kernel line."""
     found = check.find_op(op)
@@ -158,6 +158,9 @@ def command(
         raise check.refuse(
             "profile", "plot", "not an SVG file", got=str(plot), allowed="a .svg path", soc=soc
         )
+    for option, path in (("trace", trace), ("plot", plot)):
+        if path is not None:
+            check.writable("profile", option, path, soc)
     chosen = next(
         (c for c in case_module.cases(found.name, check.find_soc(found, family)) if only in c.id), None
     )

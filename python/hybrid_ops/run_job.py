@@ -143,6 +143,7 @@ def run_job(
     """
     soc = check.find_soc(None, soc)
     check.choice("run", "backend", backend, ("sim", "reference"), soc)
+    check.choice("run", "checks", checks, ("full", "off"), soc)
     for name, value in (("steps", steps), ("prompt", prompt)):
         if value < 1:
             raise check.refuse("run", name, "too small", got=value, allowed="1 or more", soc=soc)

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from . import check, contract, paths
@@ -117,11 +118,25 @@ def _prices(classes: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _document(family: str) -> dict[str, Any]:
     folder = paths.source_dir("sim") / "soc"
-    instructions, document = (
-        tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
-        for name in ("instructions", family)
-    )
-    return _overlay({"cost": _prices(instructions["class"])}, document)
+    instructions, document = (_read(folder / f"{name}.toml") for name in ("instructions", family))
+    try:
+        return _overlay({"cost": _prices(instructions["class"])}, {"soc": document["soc"], **document})
+    except (KeyError, TypeError) as error:
+        raise _damaged(folder / f"{family}.toml", f"no entry {error}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, fault: str) -> check.HybridOpsError:
+    return check.refuse(
+        "hybrid_ops", path.name, "damaged or missing", got=f"{path} ({fault})", allowed="the file of an intact installation",
+        soc=path.stem,
+    )  # fmt: skip
 
 
 def _overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -112,10 +112,29 @@ def _fake(op: Op, functional: bool) -> Callable[..., Any]:
     return fake
 
 
+def _check_in_place(op: Op, tensors: Mapping[str, torch.Tensor | None]) -> None:
+    for name in op.mutated:
+        tensor = tensors[name]
+        if tensor is not None:
+            check.in_place(op, name, tensor.shape, tensor.stride(), runtime.options().soc or "every SoC")
+
+
+def _no_gradient(op: Op) -> Callable[..., Any]:
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise check.refuse(
+            op.name, "backward", "no gradient exists", got="a backward pass", allowed="inference (torch.no_grad)",
+            soc="every SoC",
+        )  # fmt: skip
+
+    return backward
+
+
 def _cpu(op: Op, functional: bool) -> Callable[..., Any]:
     @torch.compiler.disable  # dynamo would otherwise try to compile the NumPy code it runs
     def run(*args: Any, **kwargs: Any) -> Any:
         tensors, attrs = _bind(op, args, kwargs)
+        if not functional:
+            _check_in_place(op, tensors)
         arrays = {n: None if t is None else to_numpy(t) for n, t in tensors.items()}
         outputs = {n: from_numpy(a) for n, a in runtime.run(op, arrays, attrs).items()}
         if not functional:
@@ -132,6 +151,8 @@ def _npu(op: Op, functional: bool) -> Callable[..., Any]:
         tensors, attrs = _bind(op, args, kwargs)
         bound = check.call(op, runtime.options().soc, _specs(tensors), attrs)
         device = _same_device(op, tensors, bound.soc)
+        if not functional:
+            _check_in_place(op, tensors)
         if functional:
             tensors |= {n: tensors[n].clone() for n in op.mutated}
         fresh = {
@@ -159,6 +180,8 @@ def _register(op: Op) -> None:
         _library.impl(name, _cpu(op, functional), "CPU")
         _library.impl(name, _npu(op, functional), "PrivateUse1")
         torch.library.register_fake(f"{NAMESPACE}::{name}", _fake(op, functional), lib=_library)
+        if functional:  # torch takes no formula for an op that mutates, and warns by itself
+            torch.library.register_autograd(f"{NAMESPACE}::{name}", _no_gradient(op), lib=_library)
 
 
 for _op in contract.load().values():
@@ -186,6 +209,17 @@ def call(
     for tensor in op.inputs:
         if tensor.required and tensors.get(tensor.name) is None:
             check.call(op, options.get("soc"), _specs(tensors), attrs)  # words the missing input
+    if not torch.compiler.is_compiling():  # sizes and scalars are symbols then; the fake op checks them
+        where = options.get("soc") or "every SoC"
+        attrs = check.attributes(op, where, attrs)
+        for name, given_tensor in tensors.items():
+            if given_tensor is not None and (
+                given_tensor.layout is not torch.strided or given_tensor.is_quantized
+            ):
+                kind = "quantized" if given_tensor.is_quantized else str(given_tensor.layout)
+                raise check.refuse(
+                    op.name, name, "not a dense tensor", got=kind, allowed="torch.strided", soc=where
+                )
     function = getattr(getattr(torch.ops, NAMESPACE), op.name + (FUNCTIONAL if functional else ""))
     given = {n: t for n, t in tensors.items() if t is not None}
     if backend is None and not any(options.values()):
