@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import shutil
 
 import pytest
 
-from hybrid_ops import build, contract, mindspore_build, paths, sim_build
+from hybrid_ops import build, check, contract, mindspore_build, paths, sim_build
 from hybrid_ops import host as host_side
 from hybrid_ops.contract import Op
 from hybrid_ops.contract import Tensor as Argument
@@ -19,6 +20,11 @@ using namespace hybrid_ops;
 static std::string text;
 extern "C" const char* read(const char* json, const char* key) {
     try { text = JsonReader(json).Read()[key].text; } catch (const std::exception& error) { text = error.what(); }
+    return text.c_str();
+}
+extern "C" const char* describe(const char* json) {
+    text = Describe(Operator{"some_op", "SomeOp", {}, {}, {}, {}, {}, {}, "", ""}, Chip{"310p", "ascend310p", "", ""},
+                    JsonReader(json).Read());
     return text.c_str();
 }
 extern "C" unsigned long long number(const char* json) { return JsonReader(json).Read()["n"].Unsigned(); }
@@ -37,12 +43,12 @@ def parts(tmp_path_factory):
         f"-isystem{mindspore_build.TEMPLATES}",
         f"-isystem{paths.source_dir('sim')}",
     ]
-    headers = [mindspore_build.TEMPLATES / "mindspore_aot.h", mindspore_build.TEMPLATES / "mindspore_json.h"]
     path = build.compile_shared(
-        "mindspore_parts", [source], flags, depends=headers, link=["-ldl"], quiet=True
+        "mindspore_parts", [source], flags, depends=mindspore_build.headers(), link=["-ldl"], quiet=True
     )
     library = ctypes.CDLL(str(path))
-    library.read.restype, library.axis.restype = ctypes.c_char_p, ctypes.c_int64
+    library.read.restype = library.describe.restype = ctypes.c_char_p
+    library.axis.restype = ctypes.c_int64
     library.number.restype = ctypes.c_ulonglong
     library.axis.argtypes = [
         ctypes.POINTER(ctypes.c_int64),
@@ -55,7 +61,7 @@ def parts(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("json", "value"),
+    ("text", "value"),
     [
         (b'{"a": "plain"}', b"plain"),
         (b'{"b": {"a": 1}, "a" : "x\\n\\"y\\"\\\\ \\u0041" }', b'x\n"y"\\ A'),
@@ -66,8 +72,34 @@ def parts(tmp_path_factory):
         (b'{"a" 1}', b"hybrid_ops: a library answered text that is not JSON"),
     ],
 )
-def test_json(parts, json, value):
-    assert parts.read(json, b"a") == value
+def test_json(parts, text, value):
+    assert parts.read(text, b"a") == value
+
+
+def hazard(severity, **fields):
+    common = {
+        "rule": "race.raw",
+        "kernel_file": "k.cpp",
+        "line": 12,
+        "api": "Mul",
+        "tensor": "q",
+        "bytes": [0, 32],
+    }
+    return {**common, "severity": severity, "count": 1, "message": "reads what DataCopy writes", **fields}
+
+
+@pytest.mark.parametrize(
+    ("error", "hazards"),
+    [
+        (None, [hazard("note"), hazard("error", count=3), hazard("warning", message="bytes [0, 32) of q")]),
+        ("stopped: out of bounds", []),
+        ("stopped", [hazard("error", tensor="", message="")]),
+        (None, [hazard("error", line=n) for n in range(9)]),
+    ],
+)
+def test_hazards_have_the_words_of_the_simulator_backend(parts, error, hazards):
+    report = json.dumps({"ok": False, "error": error, "hazards": hazards}).encode()
+    assert parts.describe(report).decode() == check.hazards("some_op", "ascend310p", error, hazards)
 
 
 def test_numbers_keep_all_64_bits(parts):

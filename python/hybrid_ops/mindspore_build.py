@@ -141,16 +141,20 @@ def _text(op: Op) -> str:
     )
 
 
+def headers() -> list[Path]:
+    """What a generated library includes besides the interfaces of simulator and host side."""
+    return sorted(TEMPLATES.glob("mindspore_*.h"))
+
+
 def _compile(op: Op) -> Path:
     sim = paths.source_dir("sim")
-    headers = [TEMPLATES / "mindspore_aot.h", TEMPLATES / "mindspore_json.h"]
     with build.planning():
         source = _write(f"mindspore_{op.name}", ".cpp", _text(op))
     return build.compile_shared(
         f"mindspore_{op.name}",
         [source],
         [*FLAGS, f"-isystem{TEMPLATES}", f"-isystem{sim}"],
-        depends=[*headers, sim / "core" / "abi.h", sim / "host" / "abi.h"],
+        depends=[*headers(), sim / "core" / "abi.h", sim / "host" / "abi.h"],
         link=["-ldl"],
     )
 
