@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hybrid_ops import build, case, check, contract, doctor, npu, runtime, sim
@@ -146,3 +147,16 @@ def test_npu_backend_says_what_is_missing():
         pytest.skip("torch_npu is installed here")
     with pytest.raises(check.HybridOpsError, match="backend: npu: torch_npu cannot be imported"):
         npu.call(op, "ascend310p", {}, {}, {})
+
+
+def test_reports_of_severity_warning_reach_the_user():
+    kernel = Path(__file__).parent / "kernels" / "over_read.cpp"
+    library = sim.compile_kernel_file(kernel, "over_read", soc="ascend310p", quiet=True)
+    x, y = np.arange(6, dtype=np.float32), sim.Argument("y", sim.OUTPUT, size=32)
+    with pytest.warns(
+        sim.SimulatorWarning, match=r"over_read.cpp:13: gm.over_read: DataCopy: src: reads bytes \[0, 32\) of 'x'"
+    ):
+        sim.launch_kernel(
+            library, [sim.Argument("x", sim.INPUT, x), y], op="over_read", soc="ascend310p", block_dim=1
+        )
+    np.testing.assert_array_equal(y.array([8], "float32")[:6], x)

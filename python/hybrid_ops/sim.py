@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,7 +20,7 @@ from .contract import Op
 from .sim_build import SimulatorError, compile_kernel, compile_kernel_file
 
 __all__ = [
-    "Argument", "Result", "SimulatorError", "SimulatorHazard", "compile_kernel", "compile_kernel_file", "launch",
+    "Argument", "Result", "SimulatorError", "SimulatorHazard", "SimulatorWarning", "compile_kernel", "compile_kernel_file", "launch",
     "launch_kernel",
 ]  # fmt: skip
 
@@ -34,6 +35,10 @@ class SimulatorHazard(SimulatorError):
     def __init__(self, text: str, hazards: Sequence[Mapping[str, Any]] = ()) -> None:
         super().__init__(text)
         self.hazards = list(hazards)
+
+
+class SimulatorWarning(UserWarning):
+    """The kernel did something that is defined here and doubtful on hardware; the launch went on."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,9 @@ def launch_kernel(
 
     Raises:
         SimulatorHazard: the kernel broke a rule (with every report), stopped, or wrote a guard zone.
+
+    Warns:
+        SimulatorWarning: reports of severity warning.
     """
     check.choice(op, "checks", checks, ("full", "off"), soc)
     core = sim_build.load_core()
@@ -174,6 +182,10 @@ def launch_kernel(
                 "severity": "error",
             }
             raise SimulatorHazard(check.hazards(op, soc, None, [entry]), [entry])
+    doubtful = [h for h in hazards if h.get("severity") == "warning"]
+    if doubtful:
+        text = check.hazards(op, soc, None, doubtful).replace("breaks rules", "doubtful by the rules", 1)
+        warnings.warn(text, SimulatorWarning, stacklevel=3)
     return Result({}, hazards, report.get("timing"), report.get("prints") or [])
 
 

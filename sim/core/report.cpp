@@ -70,8 +70,9 @@ Hazard Basic(Severity severity, const Op& op, const char* rule, std::string text
     if (op.accesses) {
         const Access& a = op.access[0];
         h.tensor = a.mem == Mem::GM ? g_launch->gm.Name(a.base) : LocalName(*g_block, a.mem, a.base);
-        h.begin = a.base;
-        h.end = a.base + a.block_bytes;
+        const Segment* s = a.mem == Mem::GM ? g_launch->gm.Find(a.base) : nullptr;
+        h.begin = a.base - (s ? s->begin : 0);  // of an argument or of a local memory
+        h.end = h.begin + a.block_bytes;
     }
     return h;
 }
