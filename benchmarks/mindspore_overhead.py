@@ -1,7 +1,8 @@
 """What one call costs besides the kernel: MindSpore in both modes, PyTorch and NumPy, on the smallest call of each operator.
 
 All four run the same kernel library in the simulator; the row "simulator" is that alone. `python benchmarks/mindspore_overhead.py`
-prints microseconds per call (median of --calls) and the milliseconds MindSpore needs to compile a graph around one call.
+prints microseconds per call (median of --calls, least in brackets: MindSpore hands calls to other threads, which a busy
+machine delays) and the milliseconds MindSpore needs to compile a graph around one call.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from hybrid_ops import case, contract, sim, torch_ops
 from hybrid_ops import mindspore as hops
 
 
-def median_us(call: Callable[[], Any], calls: int) -> float:
+def microseconds(call: Callable[[], Any], calls: int) -> str:
+    """Median and least of `calls` calls after one to warm up."""
     call()
     times = []
     for _ in range(calls):
         begin = time.perf_counter()
         call()
         times.append(time.perf_counter() - begin)
-    return statistics.median(times) * 1e6
+    return f"{statistics.median(times) * 1e6:.0f} ({min(times) * 1e6:.0f})"
 
 
 class Net(nn.Cell):
@@ -48,15 +50,15 @@ def smallest(op: contract.Op) -> case.Case:
     return min(found, key=lambda c: sum(a.nbytes for a in c.inputs().values() if a is not None))
 
 
-def measure(op: contract.Op, calls: int) -> dict[str, float]:
+def measure(op: contract.Op, calls: int) -> dict[str, str]:
     chosen = smallest(op)
     arrays, attrs = chosen.inputs(), dict(chosen.attrs)
-    rows = {"simulator": median_us(lambda: sim.launch(op, arrays, attrs, checks="off"), calls)}
+    rows = {"simulator": microseconds(lambda: sim.launch(op, arrays, attrs, checks="off"), calls)}
     tensors = [None if a is None else torch_ops.from_numpy(a) for a in arrays.values()]
     public = getattr(hybrid_ops, op.name)
-    rows["NumPy"] = median_us(lambda: public(*arrays.values(), **attrs, functional=True), calls)
+    rows["NumPy"] = microseconds(lambda: public(*arrays.values(), **attrs, functional=True), calls)
     with torch.no_grad():
-        rows["PyTorch"] = median_us(lambda: public(*tensors, **attrs, functional=True), calls)
+        rows["PyTorch"] = microseconds(lambda: public(*tensors, **attrs, functional=True), calls)
     given = [None if a is None else Tensor(a) for a in arrays.values()]
     function = getattr(hops, op.name)
 
@@ -64,13 +66,13 @@ def measure(op: contract.Op, calls: int) -> dict[str, float]:
         return lambda: [t.asnumpy() for t in call(*given)]
 
     ms.set_context(mode=ms.PYNATIVE_MODE)
-    rows["MindSpore PyNative"] = median_us(run(lambda *t: function(*t, **attrs)), calls)
+    rows["MindSpore PyNative"] = microseconds(run(lambda *t: function(*t, **attrs)), calls)
     ms.set_context(mode=ms.GRAPH_MODE)
     net = Net(function, attrs)
     begin = time.perf_counter()
     run(net)()
-    rows["compile"] = (time.perf_counter() - begin) * 1e3
-    rows["MindSpore graph"] = median_us(run(net), calls)
+    rows["compile, ms"] = f"{(time.perf_counter() - begin) * 1e3:.0f}"
+    rows["MindSpore graph"] = microseconds(run(net), calls)
     return rows
 
 
@@ -79,17 +81,11 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=200)
     calls = parser.parse_args().calls
     ms.set_device("CPU")
-    columns = ("simulator", "NumPy", "PyTorch", "MindSpore PyNative", "MindSpore graph")
-    print(
-        f"{'operator, smallest float16 call':<34}"
-        + "".join(f"{c:>20}" for c in columns)
-        + f"{'compile, ms':>14}"
-    )
+    columns = ("simulator", "NumPy", "PyTorch", "MindSpore PyNative", "MindSpore graph", "compile, ms")
+    print(f"{'smallest float16 call, us':<34}" + "".join(f"{c:>20}" for c in columns))
     for op in contract.load().values():
         rows = measure(op, calls)
-        print(
-            f"{op.name:<34}" + "".join(f"{rows[c]:>17.0f} us" for c in columns) + f"{rows['compile']:>14.0f}"
-        )
+        print(f"{op.name:<34}" + "".join(f"{rows[c]:>20}" for c in columns))
 
 
 if __name__ == "__main__":

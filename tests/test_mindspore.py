@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -253,6 +254,17 @@ def test_exported_mindir_runs_in_another_process(mode, tmp_path):
     command = [sys.executable, "-c", FRESH, str(tmp_path / "net.mindir"), str(tmp_path / "data.npz")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
     assert done.returncode == 0 and done.stdout.strip().endswith("equal"), done.stderr[-2000:]
+
+
+def test_example_of_the_guide_runs(tmp_path):
+    guide = Path(__file__).parents[1] / "docs" / "mindspore.md"
+    (tmp_path / "example.py").write_text(
+        guide.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    )
+    done = subprocess.run(
+        [sys.executable, "example.py"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_mindir_of_another_machine_is_relocated(tmp_path):
