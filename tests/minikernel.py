@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hybrid_ops import build, paths, sim_build
+from hybrid_ops import build, paths, sim, sim_build
 from hybrid_ops import soc as platform
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -32,30 +32,33 @@ class _Launch(ctypes.Structure):
     ]  # fmt: skip
 
 
-def _flags(soc: str, defines: Sequence[str]) -> list[str]:
-    sim = paths.source_dir("sim")
+def _flags(soc: str, defines: Sequence[str], core: str) -> list[str]:
+    root = paths.source_dir("sim")
     return [
-        *sim_build.FLAGS, "-O1", *build.march_flags(), *sim_build.soc_macros(soc), *(f"-D{d}" for d in defines),
-        f"-I{KERNELS}", f"-isystem{sim / 'include'}", f"-isystem{sim}",
+        *sim_build.FLAGS, "-O1", *build.march_flags(), *sim_build.soc_macros(soc, core), *(f"-D{d}" for d in defines),
+        f"-I{KERNELS}", f"-isystem{root / 'include'}", f"-isystem{root}",
     ]  # fmt: skip
 
 
 @cache
-def library(stem: str, soc: str = "ascend310p", defines: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """The compiled tests/kernels/<stem>.cpp.
+def library(
+    stem: str, soc: str = "ascend310p", defines: tuple[str, ...] = (), core: str = "vector"
+) -> ctypes.CDLL:
+    """The compiled tests/kernels/<stem>.cpp; `core` "cube" with the macros of a cube core.
 
     Raises:
         build.BuildError: it does not compile (the first error lines).
     """
-    core = sim_build.load_core()
-    sim = paths.source_dir("sim")
-    depends = [sim / "include" / "kernel_operator.h", sim / "include" / "ascsim", sim / "core" / "op.h",
-               sim / "core" / "engine.h", KERNELS / "mini.h"]  # fmt: skip
+    core_lib = sim_build.load_core()
+    root = paths.source_dir("sim")
+    depends = [root / "include" / "kernel_operator.h", root / "include" / "ascsim", *sim_build.core_headers(),
+               KERNELS / "mini.h"]  # fmt: skip
     path = build.compile_shared(
-        f"mini-{stem}-{platform.load(soc).family}", [KERNELS / f"{stem}.cpp"], _flags(soc, defines), depends=depends,
+        f"mini-{stem}-{platform.load(soc).family}-{core}", [KERNELS / f"{stem}.cpp"], _flags(soc, defines, core),
+        depends=depends,
         link=["-Wl,-Bsymbolic"], quiet=True,
     )  # fmt: skip
-    assert core is not None
+    assert core_lib is not None
     return ctypes.CDLL(str(path))
 
 
@@ -70,17 +73,28 @@ def launch(
     checks: bool = True,
     auto_sync: bool = True,
     record: bool = False,
+    cube: ctypes.CDLL | None = None,
+    vectors: int = 0,
+    figures: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Run one entry; `args` are (name, array or None, role). Returns the report; arrays are written in place."""
+    """Run one entry; `args` are (name, array or None, role). Returns the report; arrays are written in place.
+
+    With `cube`, the library as compiled for cube cores, or `vectors`, cores are split: `blocks` counts AI Cores of one
+    cube core and `vectors` vector cores. `figures` replace figures of the SoC, by dotted name.
+    """
     core = sim_build.load_core()
     table = (_Arg * len(args))(
         *(_Arg(n.encode(), a.ctypes.data if a is not None else None, a.nbytes if a is not None else 0, role) for n, a, role in args)
     )  # fmt: skip
     request = _Launch(
-        entry.encode(), platform.load(soc).config().encode(), ctypes.cast(getattr(lib, entry), ctypes.c_void_p), table, len(args),
+        entry.encode(), platform.load(soc).config(**(figures or {})).encode(), ctypes.cast(getattr(lib, entry), ctypes.c_void_p), table, len(args),
         blocks, key, checks, record, auto_sync,
     )  # fmt: skip
-    answer = core.ascsim_launch(ctypes.byref(request))
+    if cube is None and not vectors:
+        answer = core.ascsim_launch(ctypes.byref(request))
+    else:
+        mixed = sim.Mixed(ctypes.cast(getattr(cube, entry), ctypes.c_void_p) if cube else None, vectors)
+        answer = core.ascsim_launch_mixed(ctypes.byref(request), ctypes.byref(mixed))
     try:
         return json.loads(ctypes.string_at(answer).decode())
     finally:

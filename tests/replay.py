@@ -34,7 +34,7 @@ class Access(ctypes.Structure):
         ("mem", ctypes.c_uint8), ("write", ctypes.c_bool), ("base", ctypes.c_uint64), ("block_bytes", ctypes.c_uint32),
         ("blocks", ctypes.c_uint32), ("block_stride", ctypes.c_uint64), ("repeats", ctypes.c_uint32),
         ("repeat_stride", ctypes.c_uint64), ("tensor_base", ctypes.c_uint64), ("tensor_bytes", ctypes.c_uint64),
-        ("operand", ctypes.c_char_p),
+        ("operand", ctypes.c_char_p), ("freed", ctypes.c_void_p), ("carries", ctypes.c_bool),
     ]  # fmt: skip
 
 

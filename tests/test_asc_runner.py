@@ -34,13 +34,21 @@ def test_checks_off_and_timing():
 @pytest.mark.parametrize(
     ("source", "wanted"),
     [
-        ("k<<<n, 0, s>>>(a, f(b));", 'LaunchKernel("k", n, 0, s, [&] { k(a, f(b)); });'),
-        ("ns::k<T, 2> <<<g(1, 2), nullptr, s>>>(a);", 'LaunchKernel("ns::k<T, 2>", g(1, 2), nullptr, s, [&] { ns::k<T, 2> (a); });'),
-        ("k<<<1, 0>>>(a);", 'LaunchKernel("k", 1, 0, nullptr, [&] { k(a); });'),
+        ("k<<<n, 0, s>>>(a, f(b));", 'LaunchKernel<1>("k", ::ascsim::KernelCores{0, 0}, n, 0, s, [&] { k(a, f(b)); });'),
+        ("ns::k<T, 2> <<<g(1, 2), nullptr, s>>>(a);", 'LaunchKernel<1>("ns::k<T, 2>", ::ascsim::KernelCores{0, 0}, g(1, 2), nullptr, s, [&] { ns::k<T, 2> (a); });'),
+        ("k<<<1, 0>>>(a);", 'LaunchKernel<1>("k", ::ascsim::KernelCores{0, 0}, 1, 0, nullptr, [&] { k(a); });'),
     ],
 )  # fmt: skip
 def test_launches_are_rewritten(source, wanted):
     assert rewrite_launches(source) == "::ascsim::" + wanted
+
+
+def test_cores_of_kernels():
+    text = """__global__ __cube__ void c(int) {} template <int n> __global__ __aicore__ __mix__(1, 2) void m(int) {}
+    __global__ __vector__ void v(int) {} extern "C" __global__ __aicore__ void k(int) { KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_1); }"""
+    assert asc_runner.kernel_cores(text) == {"c": (1, 0), "m": (1, 2), "v": (0, 0), "k": (1, 1)}
+    launched = rewrite_launches("m<3><<<4, 0, s>>>(a);", "ascend910b", {"m": (1, 2)})
+    assert '"m<3>", ::ascsim::KernelCores{1, 2}, 4' in launched
 
 
 @pytest.mark.parametrize("source", ['puts("k<<<1, 0, s>>>(a)");', "// k<<<1, 0, s>>>(a)\n", "x = 1 <<<2;"])

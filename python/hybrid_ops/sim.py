@@ -69,20 +69,26 @@ class _Launch(ctypes.Structure):
     ]  # fmt: skip
 
 
+class Mixed(ctypes.Structure):
+    """Entry of the cube cores (None: there are none) and vector cores per AI Core, for `ascsim_launch_mixed`."""
+
+    _fields_ = [("cube_kernel", ctypes.c_void_p), ("vectors", ctypes.c_uint32)]
+
+
 @cache
 def _config(soc: str) -> bytes:
     return platform.load(soc).config().encode()
 
 
-def _library(op: Op, soc: str, column: int) -> Path:
+def _library(op: Op, soc: str, column: int, core: str = "vector") -> Path:
     """The operator's kernel library; its sources are hashed once per process and environment, not per launch."""
     chosen = (build.CACHE_VARIABLE, build.COMPILER_VARIABLE, "HYBRID_OPS_PREBUILT", "PATH", "HOME")
-    return _hashed_library(op.name, soc, column, tuple(os.environ.get(name) for name in chosen))
+    return _hashed_library(op.name, soc, column, core, tuple(os.environ.get(name) for name in chosen))
 
 
 @cache
-def _hashed_library(op: str, soc: str, column: int, environment: tuple[str | None, ...]) -> Path:
-    return compile_kernel(op, soc, column)
+def _hashed_library(op: str, soc: str, column: int, core: str, environment: tuple[str | None, ...]) -> Path:
+    return compile_kernel(op, soc, column, core=core)
 
 
 class Argument:
@@ -144,8 +150,13 @@ def launch_kernel(
     record: bool = False,
     auto_sync: bool = True,
     figures: Mapping[str, Any] | None = None,
+    cube_library: Path | None = None,
+    vectors: int = 0,
 ) -> Result:
     """Run one kernel library on prepared arguments (kernel parameter order); outputs stay in `args`.
+
+    With `cube_library`, the same kernel compiled for cube cores, `block_dim` counts AI Cores, each of one cube core and
+    `vectors` vector cores.
 
     Raises:
         SimulatorHazard: the kernel broke a rule (with every report), stopped, or wrote a guard zone.
@@ -164,7 +175,12 @@ def launch_kernel(
         op.encode(), platform.load(soc).config(**figures).encode() if figures else _config(soc), ctypes.cast(kernel.ascsim_kernel, ctypes.c_void_p),
         table, len(args), block_dim, tiling_key, checks == "full", record, auto_sync,
     )  # fmt: skip
-    answer = core.ascsim_launch(ctypes.byref(request))
+    if cube_library is None:
+        answer = core.ascsim_launch(ctypes.byref(request))
+    else:
+        cube = sim_build.load_kernel(cube_library)
+        mixed = Mixed(ctypes.cast(cube.ascsim_kernel, ctypes.c_void_p), vectors)
+        answer = core.ascsim_launch_mixed(ctypes.byref(request), ctypes.byref(mixed))
     try:
         report = json.loads(ctypes.string_at(answer).decode("utf-8", "replace"))
     finally:
@@ -226,6 +242,8 @@ def launch(
     except build.BuildError as error:
         raise SimulatorError(str(error)) from error
     library = _library(bound.op, bound.soc, bound.column)
+    cubes, vectors = sim_build.cores_of(bound.op, bound.soc)
+    cube_library = _library(bound.op, bound.soc, bound.column, "cube") if cubes else None
     mutated = {t.inplace: t.name for t in bound.op.outputs if t.inplace}
     args = [
         Argument(t.name, INOUT if t.name in mutated else INPUT, arrays.get(t.name)) for t in bound.op.inputs
@@ -243,7 +261,7 @@ def launch(
     args.append(Argument("tiling", TILING, np.frombuffer(tiling.data, np.uint8)))
     result = launch_kernel(
         library, args, op=bound.op.name, soc=chip, block_dim=tiling.block_dim, tiling_key=tiling.tiling_key,
-        checks=checks, record=record, auto_sync=auto_sync, figures=figures,
+        checks=checks, record=record, auto_sync=auto_sync, figures=figures, cube_library=cube_library, vectors=vectors,
     )  # fmt: skip
     outputs = {n: by_name[n].array(spec.shape, spec.dtype) for n, spec in bound.outputs.items()}
     return Result(outputs, result.hazards, result.timing, result.prints)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -32,7 +33,25 @@ def _headers() -> list[Path]:
     """What kernel libraries include: the kernel-side headers and the core's interface to them."""
     sim = paths.source_dir("sim")
     include = [p for p in sorted((sim / "include").iterdir()) if p.name not in host.HEADER_FOLDERS]
-    return [*include, sim / "core" / "op.h", sim / "core" / "engine.h"]
+    return [*include, *core_headers()]
+
+
+def core_headers() -> list[Path]:
+    """The headers of the core that kernels include."""
+    core = paths.source_dir("sim") / "core"
+    return [core / f"{name}.h" for name in ("op", "engine", "sync", "frame", "fractal", "matmul")]
+
+
+_TASK = re.compile(r"KERNEL_TASK_TYPE(?:_DEFAULT)?\s*\([^()]*?\bKERNEL_TYPE_(\w+)\s*\)")
+_MIX = {"AIC_ONLY": (1, 0), "MIX_AIC_1_0": (1, 0), "MIX_AIC_1_1": (1, 1), "MIX_AIC_1_2": (1, 2)}
+
+
+def task_cores(source: str) -> tuple[int, int]:
+    """Cube and vector cores per AI Core that a kernel's task type asks for, e.g. (1, 2) for KERNEL_TYPE_MIX_AIC_1_2.
+
+    (0, 0) stands for one kind of core: vector cores, or combined ones. The widest type of the text counts.
+    """
+    return max((_MIX.get(name, (0, 0)) for name in _TASK.findall(source)), default=(0, 0))
 
 
 def _compile(
@@ -57,15 +76,19 @@ def load_core() -> ctypes.CDLL:
     library = ctypes.CDLL(str(core_library()), mode=ctypes.RTLD_GLOBAL)
     library.ascsim_launch.restype = ctypes.c_void_p
     library.ascsim_launch.argtypes = [ctypes.c_void_p]
+    library.ascsim_launch_mixed.restype = ctypes.c_void_p
+    library.ascsim_launch_mixed.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.ascsim_free.argtypes = [ctypes.c_void_p]
     return library
 
 
-def soc_macros(soc: str) -> list[str]:
-    """What the device compiler of that SoC predefines."""
+def soc_macros(soc: str, core: str = "vector") -> list[str]:
+    """What the device compiler of that SoC predefines; `core` is "vector" or "cube" where the two are split."""
     figures = platform.load(soc).figures
     arch, npu = figures["soc.aicore_arch"], figures["soc.npu_arch"]
     names = [*figures["soc.arch_macros"].split(), figures["soc.define"]]
+    if core == "cube":
+        names = [name.replace("_VEC__", "_CUBE__") for name in names]
     return [f"-D__CCE_AICORE__={arch}", f"-D__NPU_ARCH__={npu}", *(f"-D{name}" for name in names)]
 
 
@@ -96,6 +119,7 @@ def compile_kernel_file(
     *,
     include: Sequence[Path | str] = (),
     name: str | None = None,
+    core: str = "vector",
     quiet: bool = False,
 ) -> Path:
     """Compile any kernel source for the simulator; returns the library, cached by the hash of all it includes.
@@ -106,6 +130,7 @@ def compile_kernel_file(
         defines: macros, as {"NAME": "value" or None} or as ready `-D…` flags.
         soc: family or chip name; chooses the SoC macros.
         include: further include folders, searched before the simulator's.
+        core: "cube" for the half of a mixed kernel that runs on cube cores (split chips), else "vector".
 
     Raises:
         SimulatorError: no compiler, source missing, or it does not compile (with the first compiler lines).
@@ -121,21 +146,31 @@ def compile_kernel_file(
         if isinstance(defines, Mapping)
         else list(defines)
     )
-    flags = [*FLAGS, *build.march_flags(), *soc_macros(soc), *flags]
+    flags = [*FLAGS, *build.march_flags(), *soc_macros(soc, core), *flags]
     flags += [
         *(f"-I{Path(folder).resolve()}" for folder in include),
         f"-isystem{kernel.parent}",
         *_include_flags(),
     ]
-    stem = name or f"{entry}-{platform.load(soc).family}"
+    stem = (name or f"{entry}-{platform.load(soc).family}") + ("-cube" if core == "cube" else "")
     depends = [kernel, *sorted(kernel.parent.glob("*.h")), *_headers()]
     return _compile(
         stem, [_glue(kernel, entry)], flags, depends=depends, link=["-Wl,-Bsymbolic"], quiet=quiet
     )
 
 
-def compile_kernel(op: Op | str, soc: str, column: int = 0, *, quiet: bool = False) -> Path:
-    """The library of one operator for one SoC and dtype column (see contract.json).
+def cores_of(op: Op | str, soc: str) -> tuple[int, int]:
+    """Cube and vector cores per AI Core that an operator's kernel runs on; (0, 0): cores of one kind."""
+    found = check.find_op(op)
+    if not platform.load(soc).figures["cores.split"]:
+        return 0, 0
+    return task_cores((paths.source_dir("op_kernel") / f"{found.name}.cpp").read_text(encoding="utf-8"))
+
+
+def compile_kernel(
+    op: Op | str, soc: str, column: int = 0, *, core: str = "vector", quiet: bool = False
+) -> Path:
+    """The library of one operator for one SoC and dtype column (see contract.json), `core` as `compile_kernel_file`.
 
     Raises:
         SimulatorError, HybridOpsError: as `compile_kernel_file`.
@@ -145,7 +180,7 @@ def compile_kernel(op: Op | str, soc: str, column: int = 0, *, quiet: bool = Fal
     sources = paths.source_dir("op_kernel")
     return compile_kernel_file(
         sources / f"{found.name}.cpp", found.name, dtype_macros(found, family, column), family,
-        include=[sources], name=f"{found.name}-{family}-{column}", quiet=quiet,
+        include=[sources], name=f"{found.name}-{family}-{column}", core=core, quiet=quiet,
     )  # fmt: skip
 
 
@@ -164,5 +199,8 @@ def build_all(socs: Sequence[str] = ()) -> list[Path]:
     for op in contract.load().values():
         for soc in op.socs:
             if not socs or soc in socs:
-                done += [compile_kernel(op, soc, column) for column in range(op.columns(soc))]
+                kinds = ["vector", "cube"] if cores_of(op, soc)[0] else ["vector"]
+                done += [
+                    compile_kernel(op, soc, c, core=kind) for c in range(op.columns(soc)) for kind in kinds
+                ]
     return done

@@ -27,8 +27,16 @@ typedef struct {
     int32_t auto_sync;  // 1: the compiler inserts V-V and S-{V,MTE2,MTE3} dependencies
 } AscsimLaunch;
 
+// A launch on split cores: `block_dim` counts AI Cores, each of one cube core (none when `cube_kernel` is
+// null) and `vectors` vector cores, which enter AscsimLaunch.kernel.
+typedef struct {
+    void (*cube_kernel)(void**);
+    uint32_t vectors;
+} AscsimMixed;
+
 // Runs all blocks and returns a JSON report, owned by the library until ascsim_free.
 const char* ascsim_launch(const AscsimLaunch* launch);
+const char* ascsim_launch_mixed(const AscsimLaunch* launch, const AscsimMixed* mixed);
 void ascsim_free(const char* json);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 // Definitions of the acl runtime shim. Settings come from the environment, written by the .asc runner:
 // ASCSIM_SOC_CONFIG (file with the flattened SoC figures), ASCSIM_CHECKS, ASCSIM_AUTO_SYNC, ASCSIM_RECORD,
-// and ASCSIM_REPORT (file that gets one JSON report per launch and line).
+// ASCSIM_ZERO_MEMORY, and ASCSIM_REPORT (file that gets one JSON report per launch and line).
 #include "acl/acl.h"
 
 #include <cstdio>
@@ -26,7 +26,17 @@ struct Device {
 };
 Device g_device;
 
-void (*g_call)(void*) = nullptr;
+// Entries of one launch in the source: [0] as compiled for vector or combined cores, [1] for cube cores.
+struct Site {
+    ascsim::SiteEntry enter[2] = {};
+    uint64_t closure_bytes[2] = {};
+};
+std::map<std::string, Site>& Sites() {
+    static std::map<std::string, Site> sites;
+    return sites;
+}
+
+Site g_site;
 void* g_closure = nullptr;
 
 std::string ReadConfig() {
@@ -47,24 +57,43 @@ int Setting(const char* name, int fallback) {
 
 namespace ascsim {
 
-void LaunchClosure(const char* kernel, uint32_t blocks, void (*call)(void*), void* closure) {
+bool RegisterSite(const char* site, bool cube, uint64_t closure_bytes, SiteEntry enter) {
+    Site& s = Sites()[site];
+    s.enter[cube] = enter;
+    s.closure_bytes[cube] = closure_bytes;
+    return true;
+}
+
+void LaunchClosure(const char* kernel, KernelCores cores, uint32_t blocks, const char* site, void* closure) {
     static const std::string config = ReadConfig();
     std::vector<AscsimArg> args;
     for (const auto& [address, buffer] : g_device.buffers)
         args.push_back({buffer.first.c_str(), address, buffer.second, 2});
-    g_call = call;
+    g_site = Sites()[site];
     g_closure = closure;
     AscsimLaunch launch{};
     launch.op = kernel;
     launch.soc_config = config.c_str();
-    launch.kernel = [](void**) { g_call(g_closure); };
+    launch.kernel = [](void**) { g_site.enter[0](g_closure); };
     launch.args = args.data();
     launch.n_args = int32_t(args.size());
     launch.block_dim = blocks;
     launch.checks = Setting("ASCSIM_CHECKS", 1);
     launch.record = Setting("ASCSIM_RECORD", 0);
     launch.auto_sync = Setting("ASCSIM_AUTO_SYNC", 1);
-    const char* json = ascsim_launch(&launch);
+    const bool split = cores.cubes || cores.vectors;
+    // The closure was made by one of the libraries; the other one reads it by the same layout.
+    const bool both = cores.cubes && cores.vectors;
+    if ((cores.cubes && !g_site.enter[1]) || ((cores.vectors || !split) && !g_site.enter[0]) ||
+        (both && g_site.closure_bytes[0] != g_site.closure_bytes[1])) {
+        std::fprintf(stderr, "%s: launch: no entry for %s cores\n", kernel, cores.cubes ? "cube" : "vector");
+        g_device.failed = true;
+        return;
+    }
+    AscsimMixed mixed{};
+    if (cores.cubes) mixed.cube_kernel = [](void**) { g_site.enter[1](g_closure); };
+    mixed.vectors = cores.vectors;
+    const char* json = split ? ascsim_launch_mixed(&launch, &mixed) : ascsim_launch(&launch);
     if (std::strncmp(json, "{\"ok\":true", 10) != 0) g_device.failed = true;
     if (const char* path = std::getenv("ASCSIM_REPORT")) {
         std::ofstream(path, std::ios::app) << json << '\n';
@@ -96,7 +125,7 @@ aclError aclrtMalloc(void** pointer, size_t bytes, aclrtMemMallocPolicy) {
     const size_t room =
         (bytes + 2 * kAlign - 1) / kAlign * kAlign;  // never adjacent: overruns leave the argument
     if (posix_memalign(pointer, kAlign, room)) return 207001;
-    std::memset(*pointer, 0xff, room);
+    std::memset(*pointer, Setting("ASCSIM_ZERO_MEMORY", 0) ? 0 : 0xff, room);
     g_device.buffers[*pointer] = {"aclrtMalloc #" + std::to_string(g_device.allocated++), bytes};
     return ACL_SUCCESS;
 }

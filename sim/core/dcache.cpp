@@ -13,13 +13,13 @@ void GlobalMemory::Scalar(Block& block, const Op& op, const Access& a) {
     if (a.write) {
         block.dcache.dirty.insert(line);
         g_launch->scalar_writes = true;
-        const auto [it, fresh] = scalar_lines_.try_emplace(line, block.core.block_idx);
-        if (!fresh && it->second != block.core.block_idx) {
+        const auto [it, fresh] = scalar_lines_.try_emplace(line, block.core.core_id);
+        if (!fresh && it->second != block.core.core_id) {
             Hazard h = GmHazard(block, op, s, "dcache.shared_line", b, b + a.block_bytes);
             h.message = std::string(op.name) + ": writes " + Range(h) +
                         " through the scalar cache in a 64-byte line that " + OtherCore(it->second) +
                         " writes too: write-back of one core overwrites the other's bytes";
-            it->second = block.core.block_idx;
+            it->second = block.core.core_id;
             g_launch->reporter.Add(std::move(h));
         }
         return;
@@ -30,8 +30,7 @@ void GlobalMemory::Scalar(Block& block, const Op& op, const Access& a) {
     uint32_t newest = 0;
     s.written.Visit(b, b + a.block_bytes, base_, [&](uint64_t, uint64_t, uint32_t epoch, uint32_t meta) {
         const Toucher w = Toucher::Unpack(meta);
-        if (w.core == block.core.block_idx && w.pipe == uint32_t(Pipe::MTE3))
-            newest = std::max(newest, epoch);
+        if (w.core == block.core.core_id && w.pipe == uint32_t(Pipe::MTE3)) newest = std::max(newest, epoch);
     });
     if (newest > it->second) {
         Hazard h = GmHazard(block, op, s, "dcache.stale", b, b + a.block_bytes);
@@ -57,7 +56,7 @@ void CheckDirtyLines(Block& block, const Op& op, const Access& a, const Foot& f)
                     std::string(op.name) + (a.write ? ": writes " : ": reads ") + Range(h) +
                     ", a line that " +
                     (owner.get() == &block ? std::string("the scalar unit")
-                                           : OtherCore(owner->core.block_idx)) +
+                                           : OtherCore(owner->core.core_id)) +
                     " wrote and has not written back; missing DataCacheCleanAndInvalid after SetValue";
                 owner->dcache.dirty.erase(line);
                 g_launch->reporter.Add(std::move(h));
@@ -79,7 +78,7 @@ void GlobalMemory::FinishCaches() {
         h.severity = Severity::Note;
         h.site.api = "SetValue";
         h.pipe = "S";
-        h.core = block->core.block_idx;
+        h.core = block->core.core_id;
         h.tensor = s ? s->name : "";
         h.message = "SetValue: " + std::to_string(block->dcache.dirty.size()) + " cache lines of '" +
                     h.tensor +

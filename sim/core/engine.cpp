@@ -40,6 +40,10 @@ std::string LocalName(const Block& block, Mem mem, uint64_t offset) {
 
 namespace {
 
+const char* KindName(CoreKind kind) {
+    return kind == CoreKind::Cube ? "a cube core of " : kind == CoreKind::Vector ? "a vector core of " : "";
+}
+
 void LocalBounds(const Op& op, const Access& a, const Foot& f) {
     const char* verb = a.write ? "writes" : "reads";
     const uint64_t end = f.end(), size = g_core->local_bytes[int(a.mem)];
@@ -49,21 +53,23 @@ void LocalBounds(const Op& op, const Access& a, const Foot& f) {
              "or indexed past its end)",
              a.operand, verb, (unsigned long long)(end - f.base), MemName(a.mem), (unsigned long long)f.base);
     if (end > size)
-        Fail(op, "bounds.memory", "%s: %s %s bytes [%llu, %llu), which has %llu bytes on %s", a.operand, verb,
-             MemName(a.mem), (unsigned long long)f.base, (unsigned long long)end, (unsigned long long)size,
-             g_soc.name);
+        Fail(op, "bounds.memory", "%s: %s %s bytes [%llu, %llu), which has %llu bytes on %s%s", a.operand,
+             verb, MemName(a.mem), (unsigned long long)f.base, (unsigned long long)end,
+             (unsigned long long)size, KindName(g_core->kind), g_soc.name);
     if (!a.tensor_bytes || end <= a.tensor_base + a.tensor_bytes) return;
     const uint64_t limit = a.tensor_base + a.tensor_bytes;
     const Allocation* home = FindAllocation(*g_block, a.mem, a.tensor_base);
-    const bool inside = home && end <= home->end;
+    // A hand-placed tensor of the cube's memories has no buffer around it; its length is only what the kernel
+    // says.
+    const bool inside = home ? end <= home->end : a.mem != Mem::UB;
     const char* hint = op.pipe == Pipe::MTE2 || op.pipe == Pipe::MTE3
                            ? "shorten the move or enlarge the buffer"
                            : "check count, mask, repeat and strides";
     if (inside)
         Report(Severity::Warning, op, "bounds.tensor",
                "%s: %s %llu bytes beyond the tensor's declared %llu, still inside %s; %s", a.operand, verb,
-               (unsigned long long)(end - limit), (unsigned long long)a.tensor_bytes, home->label.c_str(),
-               hint);
+               (unsigned long long)(end - limit), (unsigned long long)a.tensor_bytes,
+               home ? home->label.c_str() : MemName(a.mem), hint);
     else
         Report(Severity::Error, op, "bounds.tensor",
                "%s: %s %llu bytes past the end of %s ([%llu, %llu) of %s, access ends at "
@@ -73,7 +79,9 @@ void LocalBounds(const Op& op, const Access& a, const Foot& f) {
                (unsigned long long)limit, MemName(a.mem), (unsigned long long)end, hint);
 }
 
-bool AutoSynced(Pipe a, Pipe b) {
+bool AutoSynced(const Op& op, Pipe a, Pipe b) {
+    if (op.unit_flag && a != b && (a == Pipe::M || a == Pipe::FIX) && (b == Pipe::M || b == Pipe::FIX))
+        return true;
     if (!g_soc.auto_sync) return false;
     auto with_scalar = [](Pipe p) { return p == Pipe::V || p == Pipe::MTE2 || p == Pipe::MTE3; };
     return (a == Pipe::V && b == Pipe::V) || (a == Pipe::S && with_scalar(b)) ||
@@ -97,10 +105,13 @@ void ReportRace(Block& b, const Op& op, const Access& a, const char* rule, const
     h.tensor = LocalName(b, a.mem, c.begin);
     h.begin = c.begin - origin;
     h.end = c.end - origin;
-    h.core = b.core.block_idx;
+    h.core = b.core.core_id;
     h.has_other = true;
     h.other = SiteOf(b, q, c.epoch);
     h.other_pipe = PipeName(q);
+    // The hardware schedules products by size; a small one that overtakes is only known from the
+    // documentation.
+    if (p == q && op.overtakes) h.severity = Severity::Warning;
     const std::string event = std::string(PipeName(q)) + "_" + PipeName(p);
     h.message = std::string(op.name) + ": " + a.operand + ": pipe " + h.pipe +
                 (a.write ? " writes " : " reads ") + h.tensor + " bytes [" + std::to_string(h.begin) + ", " +
@@ -122,12 +133,12 @@ void JudgeLocal(Block& b, const Op& op, const Access& a, const Foot& f, Judged* 
     for (int q = 0; q < kPipes; ++q) {
         // A pipe meets itself only where its instructions overlap in time: V, and DMA writes on DMA writes.
         const bool self = q == p;
-        if (self && op.pipe != Pipe::V && !(a.write && (op.pipe == Pipe::MTE2 || op.pipe == Pipe::MTE3)))
-            continue;
+        const bool dma = op.pipe == Pipe::MTE2 || op.pipe == Pipe::MTE3 || op.pipe == Pipe::FIX;
+        if (self && op.pipe != Pipe::V && !(a.write ? dma : op.overtakes)) continue;
         const bool wrote = m.written[q].Check(f, know[q], &c);
         const bool read = !wrote && a.write && !self && m.read[q].Check(f, know[q], &c);
         if (!wrote && !read) continue;
-        if (AutoSynced(op.pipe, Pipe(q))) {
+        if (AutoSynced(op, op.pipe, Pipe(q))) {
             judged->auto_barrier = true;
             judged->auto_from = Pipe(q);
             if (!self) Join(know, b.know[q]);
@@ -138,7 +149,7 @@ void JudgeLocal(Block& b, const Op& op, const Access& a, const Foot& f, Judged* 
                    wrote ? "write" : "read", Pipe(q), c);
         know[q] = std::max(know[q], c.epoch);
     }
-    if (a.write) return;
+    if (a.write || a.carries) return;
     if (!m.init.Check(f, &c)) {
         const Allocation* home = FindAllocation(b, a.mem, c.begin);
         const uint64_t origin = home ? home->begin : 0;
@@ -149,7 +160,7 @@ void JudgeLocal(Block& b, const Op& op, const Access& a, const Foot& f, Judged* 
         h.tensor = LocalName(b, a.mem, c.begin);
         h.begin = c.begin - origin;
         h.end = c.end - origin;
-        h.core = b.core.block_idx;
+        h.core = b.core.core_id;
         h.message = std::string(op.name) + ": " + a.operand + ": reads " + h.tensor + " bytes [" +
                     std::to_string(h.begin) + ", " + std::to_string(h.end) +
                     "), which nothing has written (local memory holds stale data); fill it " +
@@ -247,6 +258,7 @@ bool Issue(Op& op) {
                 } else {
                     m.written[p].Mark(foot[i], epoch);
                     m.init.Set(foot[i]);
+                    if (m.tagged) ForgetFractals(m, foot[i]);
                 }
             }
         }
@@ -261,6 +273,15 @@ void MarkUndefined(Mem mem, uint64_t byte_offset, uint64_t bytes) {
     m.used = std::max(m.used, byte_offset + bytes);
     std::memset(m.data + byte_offset, 0xff, bytes);
     if (g_soc.checks) m.init.Unset(byte_offset, byte_offset + bytes);
+}
+
+bool AllDefined(Mem mem, uint64_t byte_offset, uint64_t bytes) {
+    if (!g_soc.checks) return true;
+    Foot f;
+    f.base = byte_offset;
+    f.bytes = bytes;
+    Conflict hole;
+    return g_block->local->mem[int(mem)].init.Check(f, &hole);
 }
 
 double Config(const char* key, double fallback) {

@@ -33,14 +33,35 @@ struct MaskState {
     Loc lost_at{"", 0};
 };
 
+// Registers of the cube side.
+struct FeatureMap {  // FMATRIX: the feature map behind a three-dimensional LoadData
+    uint16_t height = 0, width = 0;
+    uint8_t pad[4] = {};  // left, right, top, bottom
+};
+struct CubeState {
+    FeatureMap fmatrix[2];                                        // left, right
+    uint64_t padding_value = 0;                                   // SetLoadDataPaddingValue, raw bits
+    uint32_t load_boundary = 0;                                   // SetLoadDataBoundary; 0 = none
+    uint16_t nd_count = 1, nd_src_stride = 0, nd_dst_stride = 0;  // SetFixpipeNz2ndFlag
+    uint64_t quant_scalar = 0;                                    // SetFixpipePreQuantFlag
+    uint32_t quant_tensor = 0, relu_tensor = 0;                   // SetFixPipeConfig: byte offsets in FB
+    bool unit_flag = false;
+};
+
+// What a block runs on: a combined core, or one half of a split one (cube core AIC, vector core AIV).
+enum class CoreKind : uint8_t { Combined, Cube, Vector };
+
 // State of the block that is running now.
 struct CoreState {
     uint8_t* local[int(Mem::COUNT)] = {};
     uint64_t local_bytes[int(Mem::COUNT)] = {};
-    uint32_t block_idx = 0;
+    uint32_t core_id = 0;    // position among all blocks of the launch
+    uint32_t block_idx = 0;  // as the kernel sees it: counted within its kind of core
     uint32_t block_num = 1;
     uint32_t sub_block_idx = 0;
     uint32_t sub_block_num = 1;
+    CoreKind kind = CoreKind::Combined;
+    uint32_t group = 0;  // AI Core a cube or vector core belongs to
     MaskState mask;
     uint64_t cmp_mask[4] = {};      // CMPMASK register
     float deq_scale = 1.0f;         // SetDeqScale
@@ -52,7 +73,8 @@ struct CoreState {
     uint64_t acc_value = 0;         // accumulator register of the counted ReduceSum (raw bits)
     uint64_t gather_count = 0;      // RSVDCNT of GatherMask
     uint64_t ctrl = 0;              // CTRL special register
-    void* impl = nullptr;           // engine private
+    CubeState cube;
+    void* impl = nullptr;  // engine private
 };
 
 extern CoreState* g_core;
@@ -76,6 +98,8 @@ void Report(Severity severity, const Op& op, const char* rule, const char* forma
 [[noreturn]] void Fail(const Op& op, const char* rule, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// Whether every byte was written (true when checks are off).
+bool AllDefined(Mem mem, uint64_t byte_offset, uint64_t bytes);
 // Declares bytes of a local memory undefined again (padding of DataCopyPad without pad value and the like).
 void MarkUndefined(Mem mem, uint64_t byte_offset, uint64_t bytes);
 

@@ -62,9 +62,11 @@ void Start(Block& b) {
     }
     for (int m = 0; m < kMems; ++m) {
         b.core.local[m] = b.local->mem[m].data;
-        b.core.local_bytes[m] = g_soc.bytes[m];
+        const bool ub = m == int(Mem::UB);
+        const bool absent = (b.core.kind == CoreKind::Cube && ub) || (b.core.kind == CoreKind::Vector && !ub);
+        b.core.local_bytes[m] = absent ? 0 : g_soc.bytes[m];
     }
-    Fiber& f = g_fibers[b.core.block_idx];
+    Fiber& f = g_fibers[b.core.core_id];
     f.stack = TakeStack();
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack + kGuard;
@@ -74,7 +76,7 @@ void Start(Block& b) {
 }
 
 void Resume(Block& b) {
-    g_current = b.core.block_idx;
+    g_current = b.core.core_id;
     g_block = &b;
     g_core = &b.core;
     if (!b.started) Start(b);
@@ -86,7 +88,7 @@ void Finish(Block& b) {
     for (int p = 0; p < kPipes; ++p) top = std::max(top, b.clock[p]);
     b.local->epoch = top;
     g_launch->epoch = std::max(g_launch->epoch, top);
-    g_stacks.push_back(g_fibers[b.core.block_idx].stack);
+    g_stacks.push_back(g_fibers[b.core.core_id].stack);
     ReturnLocalSet(std::move(b.local));
 }
 
@@ -99,8 +101,9 @@ void Deadlock() {
             op = CallSite("launch", b->wait_loc);
             g_block = b.get();
         }
-        text += " block " + std::to_string(b->core.block_idx) + " waits in " + b->waiting_for + " at line " +
-                std::to_string(b->wait_loc.line) + ";";
+        const std::string name = g_launch->mixed ? CoreName(*b) : "block " + std::to_string(b->core.core_id);
+        text +=
+            " " + name + " waits in " + b->waiting_for + " at line " + std::to_string(b->wait_loc.line) + ";";
     }
     uint32_t finished = 0;
     for (const auto& b : g_launch->blocks) finished += b->done;
@@ -117,7 +120,7 @@ void Yield(Wait wait, std::string what, Loc loc) {
     b.wait = wait;
     b.waiting_for = std::move(what);
     b.wait_loc = loc;
-    swapcontext(&g_fibers[b.core.block_idx].context, &g_scheduler);
+    swapcontext(&g_fibers[b.core.core_id].context, &g_scheduler);
     if (g_launch->stopped) throw KernelStop{};  // another block failed while this one waited: unwind
 }
 
@@ -141,7 +144,7 @@ void RunBlocks(const std::function<void()>& body) {
             b->wait = Wait::None;
             Resume(*b);
             // A poll that goes on polling, a wait that goes on waiting, is no progress.
-            moved |= b->done || b->wait != was || (was == Wait::None && b->progress != before);
+            moved |= b->done || b->wait != was || (was != Wait::Spin && b->progress != before);
             if (b->done) {
                 Finish(*b);
                 --open;

@@ -25,7 +25,7 @@ void Print(const char* text) {
     constexpr size_t kMaxPrints = 10000;
     auto& prints = g_launch->prints;
     if (prints.size() < kMaxPrints)
-        prints.push_back("core " + std::to_string(g_core->block_idx) + ": " + text);
+        prints.push_back(CoreName(*g_block) + ": " + text);
     else if (prints.size() == kMaxPrints)
         prints.push_back("… further output dropped");
 }

@@ -195,7 +195,7 @@ void GlobalMemory::NoteReadBack(Block& block, const Op& op, const Segment& s, ui
     bool own = false;
     s.written.Visit(b, e, base_, [&](uint64_t, uint64_t, uint32_t, uint32_t meta) {
         const Toucher w = Toucher::Unpack(meta);
-        own |= w.core == block.core.block_idx && w.pipe == uint32_t(Pipe::MTE3);
+        own |= w.core == block.core.core_id && w.pipe == uint32_t(Pipe::MTE3);
     });
     if (!own) return;
     Hazard h = GmHazard(block, op, s, "gm.read_back", b, e);
@@ -209,9 +209,10 @@ void GlobalMemory::NoteReadBack(Block& block, const Op& op, const Segment& s, ui
 // b, e: bytes from the segment's origin.
 void GlobalMemory::Run(Block& block, const Op& op, const Access& a, Segment& s, uint64_t b, uint64_t e,
                        uint32_t epoch) {
-    const uint32_t me = block.core.block_idx;
+    const uint32_t me = block.core.core_id;
     const int p = int(op.pipe);
-    const Toucher self{me, uint32_t(p), a.write && block.core.atomic && op.pipe == Pipe::MTE3, block.tick};
+    const bool dma_out = op.pipe == Pipe::MTE3 || op.pipe == Pipe::FIX;
+    const Toucher self{me, uint32_t(p), a.write && block.core.atomic && dma_out};
     const uint64_t g0 = b / kGranule, g1 = (e + kGranule - 1) / kGranule;
 
     struct {
@@ -221,7 +222,7 @@ void GlobalMemory::Run(Block& block, const Op& op, const Access& a, Segment& s, 
         Toucher who{};
     } hit;
     auto ordered = [&](uint32_t other_epoch, const Toucher& w) {
-        if (w.core != me) return block.seen[w.core] >= w.tick;
+        if (w.core != me) return !block.seen.empty() && other_epoch <= block.seen[w.core][w.pipe];
         if (w.pipe == uint32_t(Pipe::S))
             return true;  // S completes before it dispatches; its cache is judged apart
         return other_epoch <= block.know[p][w.pipe];
@@ -248,11 +249,13 @@ void GlobalMemory::Run(Block& block, const Op& op, const Access& a, Segment& s, 
         h.other = SiteOf(other, other_pipe, hit.epoch);
         h.other_pipe = PipeName(other_pipe);
         h.message = std::string(op.name) + (a.write ? ": writes " : ": reads ") + Range(h) + " that " +
-                    (cross ? OtherCore(hit.who.core) + " " : std::string()) + other_did + " (" + h.other.api +
+                    (cross ? CoreName(other) + " " : std::string()) + other_did + " (" + h.other.api +
                     " at line " + std::to_string(h.other.line) + ", pipe " + h.other_pipe + ")";
         if (cross) {
-            h.message +=
-                "; nothing orders the two cores: SyncAll or IBSet/IBWait between them, or disjoint ranges";
+            h.message += g_launch->mixed ? "; nothing orders the two cores: CrossCoreSetFlag on that pipe "
+                                           "and CrossCoreWaitFlag, or SyncAll"
+                                         : "; nothing orders the two cores: SyncAll or IBSet/IBWait between "
+                                           "them, or disjoint ranges";
         } else if (other_pipe == op.pipe) {
             h.message += std::string("; missing PipeBarrier<PIPE_") + PipeName(op.pipe) + ">";
         } else {

@@ -18,12 +18,11 @@ struct Block;
 
 constexpr uint64_t kCacheLine = 64;  // scalar data cache line
 
-// Who touched a granule: core, pipe, atomic or not, interval of that core between two cross-core
-// synchronisations.
+// Who touched a granule: core id, pipe, atomic or not. When it did is the epoch kept beside it.
 struct Toucher {
-    uint32_t core, pipe, atomic, tick;
-    uint32_t Pack() const { return core << 22 | pipe << 19 | atomic << 18 | (tick & 0x3ffff); }
-    static Toucher Unpack(uint32_t m) { return {m >> 22, m >> 19 & 7, m >> 18 & 1, m & 0x3ffff}; }
+    uint32_t core, pipe, atomic;
+    uint32_t Pack() const { return core << 22 | pipe << 19 | atomic << 18; }
+    static Toucher Unpack(uint32_t m) { return {m >> 22, m >> 19 & 7, m >> 18 & 1}; }
 };
 
 class GmPlane {

@@ -6,7 +6,7 @@
 
 namespace ascsim {
 
-inline std::string OtherCore(uint32_t core) { return "core " + std::to_string(core); }
+inline std::string OtherCore(uint32_t core) { return CoreName(*g_launch->blocks[core]); }
 
 inline Hazard GmHazard(const Block& block, const Op& op, const Segment& s, const char* rule, uint64_t b,
                        uint64_t e) {
@@ -17,7 +17,7 @@ inline Hazard GmHazard(const Block& block, const Op& op, const Segment& s, const
     h.tensor = s.name;
     h.begin = s.origin + b - s.begin;
     h.end = s.origin + e - s.begin;
-    h.core = block.core.block_idx;
+    h.core = block.core.core_id;
     return h;
 }
 

@@ -55,6 +55,7 @@ std::unique_ptr<LocalSet> TakeLocalSet() {
         std::memset(m.data, 0xff, m.used);
         if (m.used) m.init.Clear(m.used);
         m.used = 0;
+        m.tagged = false;
     }
     return set;
 }

@@ -33,6 +33,7 @@ struct Access {
     uint64_t tensor_bytes = 0;   // 0 = unknown
     const char* operand = "";    // "dst", "src0", … as the API documents them
     const Loc* freed = nullptr;  // FreeTensor call that gave the operand's buffer back to its queue
+    bool carries = false;        // reads bytes nobody wrote without harm: the call hands them on as undefined
 };
 
 enum class OpKind : uint8_t {
@@ -66,6 +67,9 @@ struct Op {
         Pipe::S;  // Set/WaitFlag: the other pipe (src = pipe, dst = peer for SetFlag; reverse for WaitFlag)
     int32_t event = -1;  // Set/WaitFlag, CrossSet/CrossWait id
     Work work;
+    bool unit_flag = false;  // the hardware orders M and FIX on L0C by itself (unitFlag of Mmad and Fixpipe)
+    bool overtakes =
+        false;  // may start before the call ahead of it on its pipe has ended, other than V and DMA do
     uint8_t accesses = 0;
     Loc loc{"", 0};
     static constexpr uint8_t kMaxAccesses = 32;

@@ -6,6 +6,12 @@
 
 namespace ascsim {
 
+std::string CoreName(const Block& block) {
+    const CoreState& c = block.core;
+    const char* kind = c.kind == CoreKind::Cube ? "AIC " : c.kind == CoreKind::Vector ? "AIV " : "core ";
+    return kind + std::to_string(c.block_idx);
+}
+
 void Reporter::Add(Hazard h) {
     if (h.severity == Severity::Error) ++errors_;
     // The buffers of one queue are one cause: "TQue<VECIN> buffer 1 (line 8)" counts with buffer 0.
@@ -65,7 +71,7 @@ Hazard Basic(Severity severity, const Op& op, const char* rule, std::string text
     h.severity = severity;
     h.site = {op.name, op.loc.file, op.loc.line};
     h.pipe = PipeName(op.pipe);
-    h.core = g_block ? g_block->core.block_idx : 0;
+    h.core = g_block ? g_block->core.core_id : 0;
     h.message = std::string(op.name) + ": " + text;
     if (op.accesses) {
         const Access& a = op.access[0];
@@ -92,8 +98,8 @@ void Fail(const Op& op, const char* rule, const char* format, ...) {
     Hazard h = Basic(Severity::Error, op, rule, Format(format, args));
     va_end(args);
     if (g_launch->error.empty()) {
-        g_launch->error = std::string(op.loc.file) + ":" + std::to_string(op.loc.line) + ": core " +
-                          std::to_string(h.core) + ": " + h.message;
+        g_launch->error = std::string(op.loc.file) + ":" + std::to_string(op.loc.line) + ": " +
+                          (g_block ? CoreName(*g_block) + ": " : "") + h.message;
     }
     g_launch->reporter.Add(std::move(h));
     g_launch->stopped = true;

@@ -63,7 +63,36 @@ Op SyncOp(const char* api, OpKind kind, Pipe pipe, Pipe peer, int32_t event, Loc
     return op;
 }
 
+void CheckResident(const Op& op) {
+    const uint32_t blocks = g_launch->request->block_dim;
+    if (blocks > g_soc.max_block_dim && g_soc.max_block_dim)
+        Report(Severity::Error, op, "sync.resident",
+               "%u blocks but %u cores on %s: blocks that are not resident cannot arrive "
+               "(deadlock); launch at most %u",
+               blocks, g_soc.max_block_dim, g_soc.name, g_soc.max_block_dim);
+}
+
 }  // namespace
+
+void Merge(Seen& into, const Seen& other) {
+    if (into.size() < other.size()) into.resize(other.size(), Clock{});
+    for (size_t c = 0; c < other.size(); ++c) Join(into[c], other[c]);
+}
+
+// What the pipe (S: everything the block has issued, after a barrier) knows to be finished, on all cores.
+Seen Snapshot(Block& b, Pipe pipe) {
+    Seen s = b.seen;
+    s.resize(g_launch->blocks.size(), Clock{});
+    Clock& own = s[b.core.core_id];
+    if (pipe == Pipe::S) {
+        for (int p = 0; p < kPipes; ++p) own[p] = b.clock[p];
+        return s;
+    }
+    JoinDispatch(b, pipe);
+    own = b.know[int(pipe)];
+    own[int(pipe)] = b.clock[int(pipe)];
+    return s;
+}
 
 void IssueSync(Op& op) {
     Block& b = *g_block;
@@ -111,22 +140,22 @@ void PipeBarrierAll(const char* api, Loc loc) {
     Issue(op);
 }
 
-void SyncAllBlocks(const char* api, uint32_t used_cores, Loc loc) {
+void SyncAllBlocks(const char* api, uint32_t used_cores, bool vectors_only, Loc loc) {
     PipeBarrierAll(api, loc);
     Block& self = *g_block;
     Op op = SyncOp(api, OpKind::SyncAll, Pipe::S, Pipe::S, -1, loc);
-    const uint32_t total = used_cores ? used_cores : self.core.block_num;
-    if (total > self.core.block_num)
-        Fail(op, "sync.cores", "waits for %u cores, the launch has %u blocks (deadlock)", total,
-             self.core.block_num);
-    if (self.core.block_num > g_soc.max_block_dim && g_soc.max_block_dim)
-        Report(Severity::Error, op, "sync.resident",
-               "%u blocks but %u cores on %s: blocks that are not resident cannot arrive "
-               "(deadlock); launch at most %u",
-               self.core.block_num, g_soc.max_block_dim, g_soc.name, g_soc.max_block_dim);
+    const bool part = g_launch->mixed && vectors_only;
+    uint32_t present = 0;
+    for (const auto& b : g_launch->blocks) present += !part || b->core.kind == CoreKind::Vector;
+    if (part && self.core.kind == CoreKind::Cube)
+        Fail(op, "sync.cores", "a cube core calls the SyncAll of the vector cores: use SyncAll<false>()");
+    const uint32_t total = used_cores ? used_cores : present;
+    if (total > present)
+        Fail(op, "sync.cores", "waits for %u cores, the launch has %u blocks (deadlock)", total, present);
+    CheckResident(op);
     if (g_soc.record) KeepRecord(op, false, Pipe::S);
-    auto& arrived = g_launch->sync_all;
-    arrived.push_back(self.core.block_idx);
+    auto& arrived = g_launch->sync_all[part];
+    arrived.push_back(self.core.core_id);
     if (arrived.size() < total) {
         Yield(Wait::SyncAll,
               std::string(api) + " (" + std::to_string(arrived.size()) + " of " + std::to_string(total) +
@@ -134,13 +163,12 @@ void SyncAllBlocks(const char* api, uint32_t used_cores, Loc loc) {
               loc);
         return;
     }
-    // The last one: everybody has seen everything up to here; new intervals start.
-    std::vector<uint32_t> ticks(g_launch->blocks.size(), 0);
-    for (const uint32_t i : arrived) ticks[i] = g_launch->blocks[i]->tick;
+    // The last one: everybody has seen everything up to here.
+    Seen all;
+    for (const uint32_t i : arrived) Merge(all, Snapshot(*g_launch->blocks[i], Pipe::S));
     for (const uint32_t i : arrived) {
         Block& block = *g_launch->blocks[i];
-        for (size_t c = 0; c < ticks.size(); ++c) block.seen[c] = std::max(block.seen[c], ticks[c]);
-        ++block.tick;
+        Merge(block.seen, all);
         block.wait = Wait::None;
     }
     arrived.clear();
@@ -148,56 +176,20 @@ void SyncAllBlocks(const char* api, uint32_t used_cores, Loc loc) {
 
 void RaiseSignal(const char* api, uint64_t key, Loc loc) {
     PipeBarrierAll(api, loc);
-    Block& self = *g_block;
     if (g_soc.record)
         KeepRecord(SyncOp(api, OpKind::CrossSet, Pipe::S, Pipe::S, int32_t(key & 0x7fffffff), loc), false,
                    Pipe::S);
-    self.seen[self.core.block_idx] = self.tick;
-    auto& queue = g_launch->signals[key];
-    if (queue.empty())
-        queue = self.seen;
-    else
-        for (size_t c = 0; c < queue.size(); ++c) queue[c] = std::max(queue[c], self.seen[c]);
-    ++self.tick;
+    Merge(g_launch->signals[key], Snapshot(*g_block, Pipe::S));
 }
 
 void AwaitSignal(const char* api, uint64_t key, const char* description, Loc loc) {
     while (!g_launch->signals.count(key)) Yield(Wait::Signal, std::string(api) + " " + description, loc);
-    Block& self = *g_block;
-    const auto& snapshot = g_launch->signals[key];
-    for (size_t c = 0; c < snapshot.size(); ++c)
-        if (c != self.core.block_idx) self.seen[c] = std::max(self.seen[c], snapshot[c]);
+    Merge(g_block->seen, g_launch->signals[key]);
     g_launch->signals.erase(key);
     if (g_soc.record)
         KeepRecord(SyncOp(api, OpKind::CrossWait, Pipe::S, Pipe::S, int32_t(key & 0x7fffffff), loc), false,
                    Pipe::S);
     PipeBarrierAll(api, loc);
-}
-
-void CrossCoreArrive(const char* api, uint32_t flag, Loc loc) {
-    if (flag > 10) Report(Severity::Error, CallSite(api, loc), "flag.id", "flag id %u; allowed 0 … 10", flag);
-    auto& arrived = g_launch->arrivals[flag];
-    const uint32_t me = g_block->core.block_idx;
-    RaiseSignal(api, SignalKey(&g_launch->arrivals, int32_t(me), int32_t(0x4000 + flag)), loc);
-    if (++arrived < g_launch->blocks.size()) return;
-    arrived = 0;
-    // Merge what all blocks knew when they set it, and hand everybody one token.
-    std::vector<uint32_t> all(g_launch->blocks.size(), 0);
-    for (uint32_t i = 0; i < all.size(); ++i) {
-        const uint64_t key = SignalKey(&g_launch->arrivals, int32_t(i), int32_t(0x4000 + flag));
-        const auto it = g_launch->signals.find(key);
-        if (it == g_launch->signals.end()) continue;
-        for (size_t c = 0; c < all.size(); ++c) all[c] = std::max(all[c], it->second[c]);
-        g_launch->signals.erase(it);
-    }
-    for (uint32_t i = 0; i < all.size(); ++i)
-        g_launch->signals[SignalKey(&g_launch->arrivals, int32_t(i), int32_t(0x5000 + flag))] = all;
-}
-
-void CrossCoreAwait(const char* api, uint32_t flag, Loc loc) {
-    const uint64_t key =
-        SignalKey(&g_launch->arrivals, int32_t(g_block->core.block_idx), int32_t(0x5000 + flag));
-    AwaitSignal(api, key, "for all blocks", loc);
 }
 
 void CleanDataCache(const char* api, uint64_t address, uint64_t bytes, Loc loc) {

@@ -126,7 +126,9 @@ std::string ReplayJson(const ReplayInput& input) {
     const double mhz = figures.Number("clock.mhz", 1000);
     const size_t resident = size_t(figures.Number("cores.vector", 1));
     const size_t extra = size_t(figures.Number("cores.extra_vector", 0));
-    const size_t count = std::max<size_t>(1, std::min(blocks.size(), resident + extra));
+    const size_t cubes = size_t(figures.Number("cores.cube", 1));
+    const size_t hosts = input.cores_per_block ? cubes * input.cores_per_block : resident + extra;
+    const size_t count = std::max<size_t>(1, std::min(blocks.size(), hosts));
     const double extra_scale = mhz / std::max(1.0, figures.Number("clock.extra_vector_mhz", mhz));
 
     PriceTable prices(figures);
@@ -136,7 +138,7 @@ std::string ReplayJson(const ReplayInput& input) {
     const bool tracing = figures.Number("timing.trace", 0) != 0;
     Cores cores;
     for (size_t i = 0; i < count; ++i) {
-        const double scale = i < resident ? 1.0 : extra_scale;
+        const double scale = i < resident || input.cores_per_block ? 1.0 : extra_scale;
         cores.push_back(std::make_unique<CoreReplay>(uint32_t(i), scale,
                                                      uint32_t(figures.Number("cores.queue_depth", 32)),
                                                      prices, fabric, rendezvous, tracing ? &trace : nullptr));

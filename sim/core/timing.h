@@ -22,6 +22,8 @@ struct GmRange {
 struct ReplayInput {
     const char* soc_config = "";                               // flattened figures, "a.b.c = value" lines
     const std::vector<std::vector<Record>>* blocks = nullptr;  // program order, one list per block
+    uint32_t cores_per_block =
+        0;  // split cores per AI Core of a mixed launch; 0: the blocks run on cores of one kind
     std::vector<GmRange> gm;  // arguments in launch order: they make GM addresses repeatable for the L2 model
 };
 

@@ -9,4 +9,5 @@
 #include "ascsim/tiling.h"
 #include "ascsim/vector.h"
 #include "ascsim/copy.h"
+#include "ascsim/cube.h"
 #include "ascsim/debug.h"

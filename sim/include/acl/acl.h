@@ -50,12 +50,36 @@ const char* aclGetRecentErrMsg();
 
 namespace ascsim {
 
-void LaunchClosure(const char* kernel, uint32_t blocks, void (*call)(void*), void* closure);
+// Cores of one AI Core that run a kernel; both 0: one kind of core, or a combined one.
+struct KernelCores {
+    uint32_t cubes, vectors;
+};
+using SiteEntry = void (*)(void* closure);
 
-// Target of a rewritten `kernel<<<blocks, l2, stream>>>(args)`.
-template <typename L2, typename Stream, typename Call>
-void LaunchKernel(const char* kernel, uint32_t blocks, L2, Stream, Call call) {
-    LaunchClosure(kernel, blocks, [](void* closure) { (*static_cast<Call*>(closure))(); }, &call);
+// A library compiled for cube cores and one for vector cores both know every launch of the source; `site`
+// names it.
+bool RegisterSite(const char* site, bool cube, uint64_t closure_bytes, SiteEntry enter);
+void LaunchClosure(const char* kernel, KernelCores cores, uint32_t blocks, const char* site, void* closure);
+
+#if defined(__DAV_C220_CUBE__)
+constexpr bool kCubeLibrary = true;
+#else
+constexpr bool kCubeLibrary = false;
+#endif
+
+template <int number, typename Call>
+struct LaunchSite {
+    static const char* Name() { return __PRETTY_FUNCTION__; }
+    static void Enter(void* closure) { (*static_cast<Call*>(closure))(); }
+    static inline const bool registered = RegisterSite(Name(), kCubeLibrary, sizeof(Call), Enter);
+};
+
+// Target of a rewritten `kernel<<<blocks, l2, stream>>>(args)`; `number` counts the launches of the source.
+template <int number, typename L2, typename Stream, typename Call>
+void LaunchKernel(const char* kernel, KernelCores cores, uint32_t blocks, L2, Stream, Call call) {
+    using Site = LaunchSite<number, Call>;
+    [[maybe_unused]] const bool* known = &Site::registered;  // keeps the registration in the library
+    LaunchClosure(kernel, cores, blocks, Site::Name(), &call);
 }
 
 }  // namespace ascsim

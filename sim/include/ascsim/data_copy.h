@@ -7,16 +7,30 @@
 
 namespace AscendC {
 
+// Unit of blockLen and dstStride: 32 bytes, 64 into the bias table, 128 into the fixpipe buffer.
+constexpr uint32_t BlockUnit(ascsim::Mem to) {
+    return to == ascsim::Mem::BT ? 64 : to == ascsim::Mem::FB ? 128 : 32;
+}
 template <typename Dst, typename Src>
 void CopyBlocks(const Dst& dst, const Src& src, const DataCopyParams& p, uint32_t element, Loc loc) {
     if (p.blockCount > 4095)
         ascsim::Report(ascsim::Severity::Error, ascsim::CallSite("DataCopy", loc), "param.range",
                        "blockCount %u; allowed 0 … 4095", p.blockCount);
-    const uint32_t bytes = p.blockLen * 32u;
-    const ascsim::Rows rows{p.blockCount, bytes, bytes + p.srcStride * 32ull, bytes + p.dstStride * 32ull};
-    if (ascsim::Move("DataCopy", dst, src, rows, bytes, element, loc))
-        ascsim::CopyRows(ascsim::Bytes(dst), ascsim::Bytes(src), rows,
-                         ascsim::MemOfTensor(dst) == ascsim::Mem::GM);
+    const uint32_t unit = BlockUnit(ascsim::MemOfTensor(dst)), bytes = p.blockLen * unit;
+    const ascsim::Rows rows{p.blockCount, bytes, bytes + p.srcStride * 32ull,
+                            bytes + uint64_t(p.dstStride) * unit};
+    if (!ascsim::Move("DataCopy", dst, src, rows, bytes, element, loc)) return;
+    ascsim::CopyRows(ascsim::Bytes(dst), ascsim::Bytes(src), rows,
+                     ascsim::MemOfTensor(dst) == ascsim::Mem::GM);
+    if constexpr (requires {
+                      dst.mem();
+                      src.mem();
+                  }) {
+        if (unit == 32) return;
+        for (uint32_t i = 0; i < rows.count; ++i)
+            ascsim::HandOnUndefined(dst.mem(), dst.offset() + i * rows.dst_step, src.mem(),
+                                    src.offset() + i * rows.src_step, bytes);
+    }
 }
 
 // `count` elements in one stretch; the hardware moves whole 32-byte blocks and drops the rest.
@@ -63,18 +77,38 @@ void DataCopy(const LocalTensor<T>& dst, const LocalTensor<T>& src, uint32_t cou
     CopyCount(dst, src, BytesOf<T>(count), sizeof(T), loc);
 }
 
-// Enhanced form, normal block mode only: the cube modes belong to the matrix API.
-template <typename Dst, typename Src, typename = decltype(ascsim::MemOfTensor(std::declval<const Dst&>()))>
-void DataCopy(const Dst& dst, const Src& src, const DataCopyParams& p, const DataCopyEnhancedParams& e,
-              Loc loc = Loc::Here()) {
-    static_assert(std::is_same_v<typename Dst::PrimType, typename Src::PrimType>,
-                  "DataCopy with DataCopyEnhancedParams: converting moves out of L0C are not simulated");
-    if (e.blockMode != BlockMode::BLOCK_MODE_NORMAL || e.deqScale != DeqScale::DEQ_NONE || e.isRelu ||
-        e.padMode != pad_t::PAD_NONE)
-        ascsim::Fail(ascsim::CallSite("DataCopy", loc), "unsupported",
-                     "DataCopyEnhancedParams: only BLOCK_MODE_NORMAL without "
-                     "quantisation, relu and padding is simulated");
-    CopyBlocks(dst, src, p, sizeof(typename Dst::PrimType), loc);
+// The enhanced form with GM on one side is the plain one (docs: the modes count on the way out of L0C only).
+template <typename T>
+void DataCopy(const LocalTensor<T>& dst, const GlobalTensor<T>& src, const DataCopyParams& p,
+              const DataCopyEnhancedParams&, Loc loc = Loc::Here()) {
+    CopyBlocks(dst, src, p, sizeof(T), loc);
+}
+template <typename T>
+void DataCopy(const GlobalTensor<T>& dst, const LocalTensor<T>& src, const DataCopyParams& p,
+              const DataCopyEnhancedParams&, Loc loc = Loc::Here()) {
+    CopyBlocks(dst, src, p, sizeof(T), loc);
+}
+// half to float on the way into the bias table.
+inline void DataCopy(const LocalTensor<float>& dst, const LocalTensor<half>& src, const DataCopyParams& p,
+                     Loc loc = Loc::Here()) {
+    using namespace ascsim;
+    Op op = CallSite("DataCopy", loc, Pipe::MTE1);
+    op.kind = OpKind::Move;
+    if (src.mem() != Mem::L1 || dst.mem() != Mem::BT)
+        Fail(op, "path", "half to float from %s to %s; allowed L1 to the bias table", MemName(src.mem()),
+             MemName(dst.mem()));
+    const uint32_t elements = p.blockLen * 64u / 4;
+    if (!elements || !p.blockCount) return;
+    const uint64_t src_step = elements * 2ull + p.srcStride * 32ull,
+                   dst_step = (p.blockLen + p.dstStride) * 64ull;
+    op.work = {"L12BT", 0, uint64_t(p.blockCount) * elements * 2, p.blockCount, Mem::L1, Mem::BT};
+    op.Add(Operand(src, false, "src", Shape{elements * 2, p.blockCount, src_step}));
+    op.Add(Operand(dst, true, "dst", Shape{elements * 4, p.blockCount, dst_step}));
+    if (!Issue(op)) return;
+    for (uint32_t b = 0; b < p.blockCount; ++b)
+        for (uint32_t i = 0; i < elements; ++i)
+            reinterpret_cast<float*>(Bytes(dst) + b * dst_step)[i] =
+                float(reinterpret_cast<const half*>(Bytes(src) + b * src_step)[i]);
 }
 
 constexpr uint32_t MAX_SLICE_SIZE = 50;

@@ -22,11 +22,17 @@ struct Rows {
 // Pipe of a path; S where the hardware has none.
 constexpr Pipe PathPipe(Mem from, Mem to) {
     if (from == Mem::GM) return Pipe::MTE2;
-    if (to == Mem::GM) return from == Mem::L0C ? Pipe::FIX : Pipe::MTE3;
+#if defined(ASCSIM_SOC_310P)
+    if (to == Mem::GM) return from == Mem::UB ? Pipe::MTE3 : Pipe::S;
     if (from == Mem::UB && to == Mem::UB) return Pipe::V;
     if (from == Mem::UB && to == Mem::L1) return Pipe::MTE3;
-    if (from == Mem::L1) return Pipe::MTE1;
-    if (from == Mem::L0C) return Pipe::V;
+    if (from == Mem::L1 && to == Mem::UB) return Pipe::MTE1;
+#else  // cube and vector cores share no memory but GM
+    if (to == Mem::GM) return from == Mem::L0C ? Pipe::FIX : Pipe::MTE3;
+    if (from == Mem::UB && to == Mem::UB) return Pipe::V;
+    if (from == Mem::L1 && to == Mem::BT) return Pipe::MTE1;
+    if (from == Mem::L1 && to == Mem::FB) return Pipe::FIX;
+#endif
     return Pipe::S;
 }
 
@@ -107,13 +113,24 @@ constexpr Mem MemOfTensor(const AscendC::GlobalTensor<T>&) {
 }
 
 inline void RequireAligned(const Op& op, const char* operand, Mem mem, uint64_t address, uint32_t element) {
-    const uint32_t need = mem == Mem::GM                       ? element
-                          : mem == Mem::L0A || mem == Mem::L0B ? 512
-                          : mem == Mem::L0C || mem == Mem::BT  ? 64
-                                                               : 32;
+    const uint32_t need = mem == Mem::GM                                        ? element
+                          : mem == Mem::L0A || mem == Mem::L0B                  ? 512
+                          : mem == Mem::L0C || mem == Mem::BT || mem == Mem::FB ? 64
+                                                                                : 32;
     if (need > 1 && address % need)
         Report(Severity::Error, op, "param.align", "%s: %s address %llu is not a multiple of %u bytes",
                operand, MemName(mem), (unsigned long long)(mem == Mem::GM ? address % 4096 : address), need);
+}
+
+// Marks as undefined in the destination of a copy what is undefined in its source.
+inline void HandOnUndefined(Mem to, uint64_t dst, Mem from, uint64_t src, uint64_t bytes) {
+    if (AllDefined(from, src, bytes)) return;
+    for (uint64_t row = 0; row < bytes; row += 32) {
+        const uint64_t end = std::min<uint64_t>(bytes, row + 32);
+        if (AllDefined(from, src + row, end - row)) continue;
+        for (uint64_t b = row; b < end; ++b)
+            if (!AllDefined(from, src + b, 1)) MarkUndefined(to, dst + b, 1);
+    }
 }
 
 // Moves `rows`; the written row may be longer than the read one (`written_bytes`, padding to whole blocks).
@@ -138,6 +155,7 @@ bool Move(const char* api, const Dst& dst, const Src& src, const Rows& rows, uin
     if (op.pipe == Pipe::V) op.work.repeats = uint32_t((op.work.bytes + 255) / 256);
     op.Add(Operand(src, false, "src", Shape{rows.bytes, rows.count, rows.src_step}));
     op.Add(Operand(dst, true, "dst", Shape{written_bytes, rows.count, rows.dst_step}));
+    op.access[0].carries = to == Mem::BT || to == Mem::FB;  // whole units, the last one padded with anything
     RequireAligned(op, "src", from, op.access[0].base, gm_align);
     RequireAligned(op, "dst", to, op.access[1].base, gm_align);
     return Issue(op);

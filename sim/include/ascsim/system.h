@@ -25,11 +25,15 @@ constexpr int32_t g_coreType = AscendC::MIX;
 #define ASCEND_IS_NOT_AIV constexpr(g_coreType != AscendC::AIV)
 #define ASCEND_IS_NOT_AIC constexpr(g_coreType != AscendC::AIC)
 
-inline int64_t get_block_idx() { return ascsim::Core().block_idx; }
+// The raw number counts AI Cores; GetBlockIdx counts cores of its kind.
+inline int64_t get_block_idx() {
+    return ascsim::Core().kind == ascsim::CoreKind::Combined ? ascsim::Core().block_idx
+                                                             : ascsim::Core().group;
+}
 inline int64_t get_block_num() { return ascsim::Core().block_num; }
 // Builtin variable of the device compiler.
 struct AscsimBlockIndex {
-    operator int64_t() const { return ascsim::Core().block_idx; }
+    operator int64_t() const { return get_block_idx(); }
 };
 inline constexpr AscsimBlockIndex block_idx{};
 
@@ -37,7 +41,11 @@ namespace AscendC {
 
 inline int64_t GetBlockIdx() { return ascsim::Core().block_idx; }
 inline int64_t GetBlockNum() { return ascsim::Core().block_num; }
-inline int64_t GetTaskRation() { return 1; }
+// Cores of this kind per AI Core.
+inline int64_t GetTaskRation() {
+    return ascsim::Core().kind == ascsim::CoreKind::Vector ? ascsim::Core().sub_block_num : 1;
+}
+inline int64_t GetTaskRatio() { return GetTaskRation(); }
 template <typename... None>
 int64_t GetSubBlockIdx() {
     ascsim::support::GetSubBlockIdx<None...>();
@@ -70,7 +78,7 @@ void SyncAll(Loc loc = Loc::Here()) {
                   "SyncAll without workspaces is not available on ascend310p (ascend910b has it); pass "
                   "gmWorkspace and ubWorkspace");
 #endif
-    ascsim::SyncAllBlocks("SyncAll", 0, loc);
+    ascsim::SyncAllBlocks("SyncAll", 0, isAIVOnly, loc);
 }
 // Software SyncAll: gmWorkspace holds 8 zeroed int32 per core, ubWorkspace as many.
 template <bool isAIVOnly = true>
@@ -84,7 +92,7 @@ void SyncAll(const GlobalTensor<int32_t>& gmWorkspace, const LocalTensor<int32_t
     if (ascsim::TilingBytes(gmWorkspace.Ptr()) < cores * 32u)
         ascsim::Fail(op, "sync.workspace", "gmWorkspace has %llu bytes, %u cores need %u",
                      (unsigned long long)ascsim::TilingBytes(gmWorkspace.Ptr()), cores, cores * 32u);
-    ascsim::SyncAllBlocks("SyncAll", uint32_t(usedCores), loc);
+    ascsim::SyncAllBlocks("SyncAll", uint32_t(usedCores), isAIVOnly, loc);
 }
 
 // One core tells others that it is done: IBSet by `blockIdx` itself, IBWait by whoever needs it.
@@ -116,18 +124,20 @@ inline void NotifyNextBlock(GlobalTensor<int32_t>& gm, LocalTensor<int32_t>&, Lo
     ascsim::RaiseSignal("NotifyNextBlock", ascsim::SignalKey(gm.Ptr(), next, 0x7fff), loc);
 }
 
-// Mode 0 (all vector cores): a wait passes when every block has set the flag. Modes 1 and 2 pair cube and
-// vector cores.
+// Mode 0: all cores of one kind; 1: the vector cores of one AI Core; 2: cube core and vector cores of one AI
+// Core.
 template <uint8_t modeId, pipe_t pipe>
 void CrossCoreSetFlag(uint16_t flagId, Loc loc = Loc::Here()) {
     ascsim::support::CrossCoreSetFlag<std::integral_constant<int, modeId>>();
-    static_assert(modeId == 0, "CrossCoreSetFlag: only mode 0 (vector cores among themselves) is simulated");
-    ascsim::CrossCoreArrive("CrossCoreSetFlag", flagId, loc);
+    static_assert(modeId <= 2, "CrossCoreSetFlag: allowed modes 0, 1, 2 on ascend910b");
+    static_assert(pipe != PIPE_S && pipe != PIPE_ALL,
+                  "CrossCoreSetFlag: allowed PIPE_V, PIPE_M, PIPE_MTE1, PIPE_MTE2, PIPE_MTE3, PIPE_FIX");
+    ascsim::CrossCoreSet("CrossCoreSetFlag", modeId, ascsim::ToPipe(pipe), flagId, loc);
 }
 template <uint8_t modeId = 0, pipe_t pipe = PIPE_S>
 void CrossCoreWaitFlag(uint16_t flagId, Loc loc = Loc::Here()) {
     ascsim::support::CrossCoreWaitFlag<std::integral_constant<int, modeId>>();
-    ascsim::CrossCoreAwait("CrossCoreWaitFlag", flagId, loc);
+    ascsim::CrossCoreWait("CrossCoreWaitFlag", flagId, loc);
 }
 
 template <typename T>
