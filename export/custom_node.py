@@ -37,7 +37,7 @@ STRUCTURE = (
 
 def find_op(type_name: str) -> Op | None:
     """The declaration behind a Custom node's `type`: of this package, or one of CANN's own operators."""
-    return contract.find(type_name) or cann_ops.find(type_name)
+    return contract.by_type(type_name) or cann_ops.find(type_name)
 
 
 def _refuse(op: Op, argument: str, wrong: str, got: object, allowed: object) -> check.HybridOpsError:

@@ -91,6 +91,12 @@ class Graph:
         return [CustomNode(node, position) for position, node in enumerate(nodes)]
 
     @cached_property
+    def used(self) -> set[str]:
+        """Tensors that a node reads or the graph gives out."""
+        read = {name for node in self.proto.node for name in node.input}
+        return read | {value.name for value in self.proto.output}
+
+    @cached_property
     def _values(self) -> Mapping[str, Value]:
         values = {}
         for info in [*self.proto.value_info, *self.proto.input, *self.proto.output]:

@@ -44,7 +44,7 @@ def inference(model: onnx.ModelProto) -> str:
     """
     entries = {}
     for node in Graph(model).custom_nodes:
-        op = contract.find(node.type)
+        op = contract.by_type(node.type)
         if op is None or node.type in entries:
             continue
         names = [node.names("input_names")[slot] for slot in node.slots()]

@@ -116,7 +116,7 @@ def check_model(
             found += [Finding(entry.id, entry.severity, *place) for place in entry.run(graph, target)]
             continue
         for node in graph.custom_nodes:
-            op = contract.find(node.type)
+            op = contract.by_type(node.type)
             if entry.scope == "contract" and op is None:
                 continue
             arguments = (node, graph, target) if entry.scope == "node" else (node, graph, target, op)

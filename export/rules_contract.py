@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from hybrid_ops import contract
+from hybrid_ops import case, contract
 from hybrid_ops.contract import Op
 from hybrid_ops.export.custom_node import axes_of_rank
 from hybrid_ops.export.graph_view import CustomNode, Graph
@@ -21,11 +22,12 @@ LITE_KINDS = {
     "list_float": "FLOATS",
     "list_int": "INTS",
 }
-# Slot tables address the state pool; a batch-1 export fixes them, because what computes them cannot be mapped.
-SLOT_TABLES = frozenset({"ssm_state_indices"})
 GENERATORS = frozenset({"OneHot", "Range", "CumSum", "NonZero", "Tile", "Loop"})
-# Attribute -> the axis whose size ** -0.5 it is.
-SCALES = {"scale_value": "DK"}
+
+
+def _facts(op: Op, name: str) -> Any:
+    """What the operator's own module says about exported graphs; empty for operators of CANN."""
+    return getattr(case.module(op.name), name, {}) if op.name in contract.load() else {}
 
 
 def names_differ(attribute: str, got: list[str], wanted: list[str], op: Op) -> Iterator[Problem]:
@@ -158,11 +160,12 @@ def required_attributes(node: CustomNode, graph: Graph, target: Target, op: Op) 
 @rule("C12", "S", "the scale is there and belongs to this head size", scope="contract")
 def scale(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
     for attr in op.attrs:
-        size = bound_axes(node, graph, target, op)[0].get(SCALES.get(attr.name, ""))
+        axis = _facts(op, "SCALES").get(attr.name, "")
+        size = bound_axes(node, graph, target, op)[0].get(axis)
         if size is None:
             continue
         wanted, got = size**-0.5, node.values.get(attr.name)
-        fix = f"write {wanted:.8g} ({SCALES[attr.name]}={size})"
+        fix = f"write {wanted:.8g} ({axis}={size})"
         if got is None:
             effect = (
                 f"outputs become {1 / wanted:.1f} times too large" if attr.default == 1.0 else "wrong scale"
@@ -170,14 +173,14 @@ def scale(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Pr
             yield attr.name, f"missing: the default {attr.default} is used and {effect}", fix
         elif isinstance(got, float) and not math.isclose(got, wanted, rel_tol=1e-4):
             other = round(got**-2) if got > 0 else 0
-            belongs = f", which belongs to {SCALES[attr.name]}={other}" if other > 1 else ""
-            yield attr.name, f"got {got:.8g}{belongs}; {SCALES[attr.name]} is {size}", fix
+            belongs = f", which belongs to {axis}={other}" if other > 1 else ""
+            yield attr.name, f"got {got:.8g}{belongs}; {axis} is {size}", fix
 
 
 @rule("C13", "S", "slot tables are constant zeros", scope="contract")
 def slot_tables(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
     for name, tensor in node.bound(target.gaps).items():
-        if name not in SLOT_TABLES or tensor in graph.inputs:
+        if name not in _facts(op, "SLOT_TABLES") or tensor in graph.inputs:
             continue
         value = graph.constant(tensor)
         if value is None:
@@ -190,3 +193,20 @@ def slot_tables(node: CustomNode, graph: Graph, target: Target, op: Op) -> Itera
                 f"constant {value.ravel()[:8].tolist()} addresses slots a batch-1 pool lacks",
                 "use zeros",
             )
+
+
+@rule("C14", "S", "constants that count tokens agree with the tokens there are", scope="contract")
+def counts(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
+    judge = _facts(op, "constant_faults")
+    if not judge:
+        return
+    axes, _ = bound_axes(node, graph, target, op)
+    bound = {name: graph.constant(tensor) for name, tensor in node.bound(target.gaps).items()}
+    yield from judge({name: value for name, value in bound.items() if value is not None}, axes)
+
+
+@rule("C15", "W", "an updated input is used", scope="contract")
+def unused_update(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
+    for tensor, name in zip(op.outputs, node.proto.output, strict=False):
+        if tensor.inplace and name and name not in graph.used:
+            yield tensor.name, f"the update {name!r} is no graph output and no node reads it", "wire it on"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import re
 from collections.abc import Iterator
@@ -93,6 +94,14 @@ def empty_list(node: CustomNode, graph: Graph, target: Target) -> Iterator[Probl
             yield name, f"empty list: {effect}", "leave it out or write the default"
 
 
+@rule("P10", "E", "no attribute stands twice", scope="node")
+def twice(node: CustomNode, graph: Graph, target: Target) -> Iterator[Problem]:
+    counts = collections.Counter(attribute.name for attribute in node.proto.attribute)
+    for name, count in counts.items():
+        if count > 1:
+            yield name, f"stands {count} times; which one holds is not defined", "write it once"
+
+
 @rule("A1", "S", 'no input is named ""', scope="node")
 def empty_input(node: CustomNode, graph: Graph, target: Target) -> Iterator[Problem]:
     for position, name in enumerate(node.proto.input):
@@ -173,6 +182,14 @@ def surplus_outputs(node: CustomNode, graph: Graph, target: Target) -> Iterator[
         yield "outputs", f"{outputs} wired, {len(names)} names", "name every output"
 
 
+@rule("A12", "W", "every named output is wired", scope="node")
+def unwired_outputs(node: CustomNode, graph: Graph, target: Target) -> Iterator[Problem]:
+    names, outputs = node.names("output_names"), len(node.proto.output)
+    if 0 < outputs < len(names):
+        missing = ", ".join(names[outputs:])
+        yield "outputs", f"{outputs} wired, {len(names)} names: {missing} goes nowhere", "wire every output"
+
+
 @rule("A15", "S", "no operator attribute has a name the converter uses", scope="node")
 def reserved(node: CustomNode, graph: Graph, target: Target) -> Iterator[Problem]:
     for name in node.kinds:
@@ -212,7 +229,7 @@ def known_type(node: CustomNode, graph: Graph, target: Target) -> Iterator[Probl
 
 @rule("C2", "W", "no attribute unknown to the operator", scope="node")
 def unknown_attribute(node: CustomNode, graph: Graph, target: Target) -> Iterator[Problem]:
-    op = contract.find(node.type)
+    op = contract.by_type(node.type)
     if op is None:
         return
     own = {attr.name for attr in op.attrs}

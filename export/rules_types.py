@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from hybrid_ops import contract
 from hybrid_ops.contract import Op
 from hybrid_ops.export import dtypes
-from hybrid_ops.export.custom_node import RUNTIME_AXES
+from hybrid_ops.export.custom_node import RUNTIME_AXES, axes_of_rank
 from hybrid_ops.export.graph_view import CustomNode, Graph
 from hybrid_ops.export.lite_rules import Problem, Target, rule
 from hybrid_ops.export.rules_contract import bound_axes
@@ -88,6 +89,34 @@ def typed_outputs(node: CustomNode, graph: Graph, target: Target, op: Op) -> Ite
     for name in node.proto.output:
         if name and not graph.value(name).dtype:
             yield name, "no value_info: the exporter recorded no type", "set the type while exporting"
+
+
+@rule("T8", "S", "the graph's shapes of the outputs are the operator's", scope="contract")
+def output_shapes(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
+    axes, _ = bound_axes(node, graph, target, op)
+    for tensor, name in zip(op.outputs, node.proto.output, strict=False):
+        shape = graph.value(name).shape if name else None
+        if shape is None:
+            continue
+        rules = axes_of_rank(tensor, len(shape))
+        if rules is None:
+            yield name, f"shape {_dims(shape)} in the graph; {tensor.name} is {tensor.text()}", _ORDER
+            continue
+        wanted = [contract.size_of(word, axes) if _axis(word) in axes else None for word in rules]
+        if any(None not in (a, b) and a != b for a, b in zip(shape, wanted, strict=True)):
+            problem = f"shape {_dims(shape)} in the graph; {tensor.name} is {_dims(wanted)} by the inputs"
+            yield name, problem, _ORDER
+
+
+_ORDER = "wire the outputs in the order of output_names"
+
+
+def _axis(word: str) -> str | None:
+    return contract.axis_from(word, 1)[0]
+
+
+def _dims(shape: Sequence[int | None]) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
 
 
 def parse_shapes(text: str) -> list[list[int]]:

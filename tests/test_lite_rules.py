@@ -57,8 +57,8 @@ def graph(changes: dict | None = None, *, target: str = "lite-2.9", inputs: list
     for name in parts.get("empty", ()):
         node.attribute.append(helper.make_attribute(name, [], attr_type=onnx.AttributeProto.INTS))
     constants = [
-        helper.make_tensor("actual_seq_lengths", INT32, [1], [1]),
-        helper.make_tensor("num_accepted_tokens", INT32, [1], [1]),
+        helper.make_tensor("actual_seq_lengths", INT32, [1], parts.get("lengths", [1])),
+        helper.make_tensor("num_accepted_tokens", INT32, [1], parts.get("accepted", [1])),
     ]
     if "ssm_state_indices" not in [name for other in parts.get("before", ()) for name in other.output]:
         constants.append(helper.make_tensor("ssm_state_indices", INT32, [1], parts.get("slots", [0])))
@@ -211,6 +211,30 @@ BROKEN = {
         {"slots": [3]},
         "S C13 layer0: ssm_state_indices: constant [3] addresses slots a batch-1 pool lacks; use zeros",
     ),
+    "type in snake_case": (
+        {"changes": {"type": "recurrent_gated_delta_rule"}},
+        "E C1 layer0: type: no OpDef of that name: got 'recurrent_gated_delta_rule'; allowed ",
+    ),
+    "outputs in the wrong order": (
+        {"outputs": [("state_out", HALF, [1, 32, 128]), ("y", HALF, [1, 32, 128, 128])]},
+        "S T8 layer0: y: shape [1, 32, 128, 128] in the graph; out is [T, NV, DV]; wire the outputs in the order of",
+    ),
+    "output of the wrong size": (
+        {"outputs": [("y", HALF, [1, 32, 64]), ("state_out", HALF, [1, 32, 128, 128])]},
+        "S T8 layer0: y: shape [1, 32, 64] in the graph; out is [1, 32, 128] by the inputs; wire the outputs in the",
+    ),
+    "update that nobody reads": (
+        {"outputs": [("y", HALF, [1, 32, 128])]},
+        "W C15 layer0: state: the update 'state_out' is no graph output and no node reads it; wire it on",
+    ),
+    "lengths that do not add up": (
+        {"lengths": [2]},
+        "S C14 layer0: actual_seq_lengths: constant [2] adds up to 2, T is 1; write lengths, not offsets, that add up",
+    ),
+    "accepted beyond the step": (
+        {"accepted": [3]},
+        "S C14 layer0: num_accepted_tokens: constant [3] outside 1..1: the sequence is skipped; write how many",
+    ),
     "empty list": (
         {"changes": {"optional_input_names": None}, "empty": ["optional_input_names"]},
         "S P9 layer0: optional_input_names: empty list: it arrives as an empty list of int64; "
@@ -246,6 +270,17 @@ def test_each_fault_is_named(case):
     arguments = dict(arguments)
     found = texts(graph(arguments.pop("changes", None), **arguments))
     assert any(text.startswith(wanted) for text in found), "\n".join(found)
+
+
+def test_attribute_that_stands_twice_and_output_that_is_not_wired():
+    model = graph(outputs=[("y", HALF, [1, 32, 128])])
+    node = model.graph.node[0]
+    node.attribute.append(helper.make_attribute("scale_value", 128**-0.5))
+    del node.output[1]
+    assert texts(model) == [
+        "E P10 layer0: scale_value: stands 2 times; which one holds is not defined; write it once",
+        "W A12 layer0: outputs: 1 wired, 2 names: state goes nowhere; wire every output",
+    ]
 
 
 def test_only_that_finding_for_a_single_fault():
@@ -366,7 +401,7 @@ def test_bool_attributes_travel_as_strings():
 
 
 def test_attribute_kinds_are_held_against_the_contract(monkeypatch):
-    monkeypatch.setattr(contract, "find", lambda name: FLAGGED if name == OP.type else None)
+    monkeypatch.setattr(contract, "by_type", lambda name: FLAGGED if name == OP.type else None)
     found = texts(graph({"renorm": 1}))
     assert any(text.startswith("S C10 layer0: renorm: is INT; a bool travels as STRING") for text in found)
     assert "E C11 layer0: groups: required attribute is missing; write it" in found

@@ -154,6 +154,11 @@ def _operators(document: Mapping[str, Any]) -> dict[str, Op]:
     return ops
 
 
+def by_type(op_type: str) -> Op | None:
+    """The operator of an OpDef type, spelled exactly as graphs and GE must spell it; None when there is none."""
+    return next((op for op in load().values() if op.type == op_type), None)
+
+
 def find(op: str | Op) -> Op | None:
     """The operator by snake_case name or OpDef type, None if there is none."""
     if isinstance(op, Op):

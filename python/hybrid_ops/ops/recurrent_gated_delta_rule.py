@@ -26,6 +26,10 @@ from ..case import Arrays, Case
 
 OP = "recurrent_gated_delta_rule"
 
+# Exported graphs: inputs of slot numbers, which a batch-1 export fixes; attribute -> axis whose size ** -0.5 it is.
+SLOT_TABLES = frozenset({"ssm_state_indices"})
+SCALES = {"scale_value": "DK"}
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -214,6 +218,27 @@ def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
     _check_shared_slots(active, no)
     rows = sorted(t for segment in active for t, _ in segment.rows)
     _check_floats(arrays, rows, no)
+
+
+def constant_faults(
+    constants: Mapping[str, np.ndarray], axes: Mapping[str, int]
+) -> Iterator[tuple[str, str, str]]:
+    """(input, fault, remedy) of constant lengths and counts in an exported graph; `axes` has the static sizes."""
+    lengths, accepted = constants.get("actual_seq_lengths"), constants.get("num_accepted_tokens")
+    tokens = axes.get("T")
+    if lengths is not None and tokens is not None and int(lengths.sum()) != tokens:
+        yield (
+            "actual_seq_lengths",
+            f"constant {lengths.ravel()[:8].tolist()} adds up to {int(lengths.sum())}, T is {tokens}",
+            "write lengths, not offsets, that add up to T",
+        )
+    most = axes.get("S_max", tokens)
+    if accepted is not None and most is not None and ((accepted < 1) | (accepted > most)).any():
+        yield (
+            "num_accepted_tokens",
+            f"constant {accepted.ravel()[:8].tolist()} outside 1..{most}: the sequence is skipped",
+            "write how many tokens the previous step accepted",
+        )
 
 
 def _check_shared_slots(active: list[Segment], no: Any) -> None:
