@@ -27,8 +27,8 @@ _CHECKS = ("off", "full")
 
 
 def dtype_name(dtype: Any) -> str:
-    """Contract name of a MindSpore dtype or tensor type: Tensor[BFloat16] -> "bfloat16"."""
-    return str(dtype).removeprefix("Tensor[").removesuffix("]").removeprefix("mindspore.").lower()
+    """Contract name of a MindSpore dtype, tensor type or parameter type: Ref[Tensor[BFloat16]] -> "bfloat16"."""
+    return str(dtype).rstrip("]").rpartition("[")[2].rpartition(".")[2].lower()
 
 
 def mindspore_dtype(name: str) -> Any:
