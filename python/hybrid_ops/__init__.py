@@ -1,6 +1,6 @@
 """Operators of hybrid linear-attention models for Ascend NPUs, with a CPU simulator for their kernels.
 
-Every operator of contract.json is a function here (`hybrid_ops.recurrent_gated_delta_rule`, …).
+Every operator of contract.json is a function here, by its snake_case name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every operator as a MindSpore function: `from hybrid_ops import mindspore as hops`, `hops.recurrent_gated_delta_rule(…)`.
+"""Every operator as a MindSpore function: `from hybrid_ops import mindspore as hops`, `hops.<operator>(…)`.
 
 Arguments, order and defaults are those of PyTorch's `hybrid_ops.<op>`; every output is returned and no input is
 modified. The functions work in PyNative and in graph mode, inside and outside of a Cell. They belong to the device target

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import case as case_module
-from . import check, dtypes, roofline, sim, timeline
+from . import check, contract, dtypes, roofline, sim, timeline
 from . import soc as platform
 
 app = typer.Typer()
@@ -144,7 +144,7 @@ def stalls(profile: Profile) -> Table:
 
 @app.command("profile")
 def command(
-    op: Annotated[str, typer.Argument(help="operator")] = "recurrent_gated_delta_rule",
+    op: Annotated[str | None, typer.Argument(help="operator; the contract's first when absent")] = None,
     soc: Annotated[str, typer.Option(help="family or chip, e.g. ascend310p or Ascend910B1")] = "ascend310p",
     only: Annotated[str, typer.Option("--case", help="first case whose id contains this")] = "",
     trace: Annotated[Path | None, typer.Option(help="write a Chrome trace (JSON)")] = None,
@@ -152,7 +152,7 @@ def command(
     cores: Annotated[int, typer.Option(min=1, help="cores in the timeline")] = 4,
 ) -> None:
     """Estimate an operator's time on a chip: bound, floors, stalls by kernel line."""
-    found = check.find_op(op)
+    found = check.find_op(op or next(iter(contract.load())))
     family = platform.load(soc).family
     if plot is not None and plot.suffix != ".svg":
         raise check.refuse(
