@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import gated_delta_model
 import numpy as np
 import pytest
 
@@ -56,9 +57,11 @@ def random_case(soc: str, seed: int) -> Case:
 def test_random_call(soc, seed):
     found = random_case(soc, seed)
     inputs = found.inputs()
-    first, second = (f(**inputs, **found.attrs) for f in (rgdr.meaning, rgdr.second_formula))
+    formulas = (rgdr.meaning, rgdr.second_formula, gated_delta_model.recurrent_gated_delta_rule)
+    first, second, third = (formula(**inputs, **found.attrs) for formula in formulas)
     for name in first:
-        np.testing.assert_allclose(
-            first[name].astype(float), second[name].astype(float), rtol=2e-2, atol=1e-3
-        )
+        for other in (second, third):  # the third shares no walk over slots with the others
+            np.testing.assert_allclose(
+                first[name].astype(float), other[name].astype(float), rtol=2e-2, atol=1e-3
+            )
     selftest.hold_case(found, repeat=1)
