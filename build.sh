@@ -21,20 +21,21 @@ usage: ./build.sh VERB
 TEXT
 }
 
+# setup [EXTRA …]: the virtual environment with the package and its extras; nothing to do when they are there
 setup() {
     command -v g++ >/dev/null || fail "g++: not found; the simulator compiles kernels with it; allowed g++ 12 or newer (Debian: apt-get install g++)"
-    local python=${PYTHON:-python3} stamp want
+    local python=${PYTHON:-python3} extras=torch,onnx,models,dev stamp want
+    [ $# -eq 0 ] || extras+=,$(IFS=,; echo "$*")
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
         fail "python: $("$python" --version 2>&1 || echo "$python not found"); allowed Python 3.11 or newer (set PYTHON)"
     want=$(cat constraints.txt pyproject.toml | sha256sum | cut -c1-16)
-    stamp=$venv/.ready-$want
+    stamp=$venv/.ready-$want-$extras
     [ -e "$stamp" ] && return
-    echo "[setup] virtual environment $venv (about a minute)"
+    echo "[setup] virtual environment $venv with $extras (about a minute)"
     [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
     # torch by exact version first: a range would take the CUDA build
     "$venv/bin/pip" install -q --disable-pip-version-check "$(grep '^torch==' constraints.txt)"
-    "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt -e '.[torch,onnx,models,dev]'
-    rm -f "$venv"/.ready-*
+    "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt -e ".[$extras]"
     touch "$stamp"
 }
 
@@ -49,7 +50,7 @@ case $verb in
         py -m hybrid_ops run --out build/run "$@"
         ;;
     test)
-        setup
+        setup mindspore
         py -m ruff format --check .
         py -m ruff check .
         git ls-files '*.h' '*.cpp' | xargs "$venv/bin/clang-format" --dry-run --Werror

@@ -67,7 +67,11 @@ def arrive(model: onnx.ModelProto, change: Callable[[Any], None] = lambda _: Non
         if proto.op_type == "Custom":
             custom = CustomNode(proto, position)
             for name, value in {**custom.values, "reg_op_name": custom.type}.items():
-                truth = mindir_diff.TRUTH.get(value, value) if isinstance(value, str) and name != "type" else value
+                truth = (
+                    mindir_diff.TRUTH.get(value, value)
+                    if isinstance(value, str) and name != "type"
+                    else value
+                )
                 put(primitive.attribute.add(), name, truth)
             put(primitive.attribute.add(), "infer_done", True)
     output = graph.output.add(name="out")

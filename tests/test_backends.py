@@ -154,7 +154,8 @@ def test_reports_of_severity_warning_reach_the_user():
     library = sim.compile_kernel_file(kernel, "over_read", soc="ascend310p", quiet=True)
     x, y = np.arange(6, dtype=np.float32), sim.Argument("y", sim.OUTPUT, size=32)
     with pytest.warns(
-        sim.SimulatorWarning, match=r"over_read.cpp:13: gm.over_read: DataCopy: src: reads bytes \[0, 32\) of 'x'"
+        sim.SimulatorWarning,
+        match=r"over_read.cpp:13: gm.over_read: DataCopy: src: reads bytes \[0, 32\) of 'x'",
     ):
         sim.launch_kernel(
             library, [sim.Argument("x", sim.INPUT, x), y], op="over_read", soc="ascend310p", block_dim=1
