@@ -108,6 +108,9 @@ class Axes {
         return false;
     }
 
+    // A value that is no axis, for limits to name: an attribute, or 1 for a given input.
+    void Set(std::string_view name, int64_t value) { bound_.push_back({name, value, ""}); }
+
     // Shape that a rule stands for; an unbound axis gives kUnknown.
     std::vector<int64_t> Shape(const Rule& rule) const {
         std::vector<int64_t> shape;

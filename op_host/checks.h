@@ -113,14 +113,20 @@ inline bool CheckFormats(const Contract& contract, const std::vector<Given>& giv
     return true;
 }
 
-// First input whose rules name the axis.
+// First input whose rules name the axis; else the name is an attribute's or an input's own.
 inline const char* HolderOf(const Contract& contract, const std::string& axis) {
     for (const ParsedArg& arg : contract.inputs) {
         for (const Rule& rule : arg.rules) {
             for (const Word& word : rule) {
-                if (word.text == axis) return arg.name;
+                if (word.axis == axis) return arg.name;
             }
         }
+    }
+    for (const ParsedArg& arg : contract.inputs) {
+        if (arg.name == axis) return arg.name;
+    }
+    for (const Attr& attr : contract.op->attrs) {
+        if (attr.name == axis) return attr.name;
     }
     return "contract";
 }
@@ -143,6 +149,15 @@ inline bool CheckLimits(const Contract& contract, const Axes& axes, Fault* fault
     return true;
 }
 
+// Whole-number attributes, for limits to name.
+inline void BindAttrs(const Contract& contract, const gert::RuntimeAttrs* attrs, Axes* axes) {
+    const Table<Attr>& table = contract.op->attrs;
+    for (size_t i = 0; attrs != nullptr && i < table.size; ++i) {
+        const int64_t* value = table[i].type == AttrType::kInt ? attrs->GetInt(i) : nullptr;
+        if (value != nullptr) axes->Set(table[i].name, *value);
+    }
+}
+
 // Ranks, agreement of axes, limits. Unknown dimensions and ranks (-1, -2 of a dynamic graph) say nothing.
 inline bool CheckShapes(const Contract& contract, const std::vector<Given>& given, Axes* axes, Fault* fault) {
     for (size_t i = 0; i < given.size(); ++i) {
@@ -151,6 +166,7 @@ inline bool CheckShapes(const Contract& contract, const std::vector<Given>& give
         if (!axes->Bind(contract.inputs[i].name, contract.inputs[i].rules, given[i].shape, fault))
             return false;
     }
+    for (size_t i = 0; i < given.size(); ++i) axes->Set(contract.inputs[i].name, given[i].present ? 1 : 0);
     return CheckLimits(contract, *axes, fault);
 }
 

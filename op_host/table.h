@@ -47,7 +47,7 @@ struct Attr {
 };
 
 struct LimitRule {
-    const char* rule;
+    const char* rule;   // over axes, int attributes, and inputs as 1 (given) or 0
     const char* wrong;  // what is wrong when it does not hold
 };
 

@@ -72,6 +72,7 @@ class Call {
             return hybrid_ops::Refuse(context_, contract_.name, fault, "this package");
         }
         for (size_t i = 0; i < given_.size(); ++i) Read(i);
+        BindAttrs(contract_, context_->GetAttrs(), &axes_);
         Fault fault;
         const bool legal =
             CheckPresent(contract_, given_, soc, &fault) && CheckDtypes(contract_, given_, soc, &fault) &&

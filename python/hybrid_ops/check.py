@@ -211,16 +211,31 @@ def _check_dtypes(op: Op, soc: str, tensors: Mapping[str, Spec]) -> int:
     return column
 
 
-def _check_limits(op: Op, soc: str, axes: Mapping[str, Any]) -> None:
+def _limit_names(op: Op, tensors: Mapping[str, Spec], attrs: Mapping[str, Any]) -> dict[str, int]:
+    """What limits may name besides axes: whole-number attributes, and inputs as 1 (given) or 0."""
+    names = {t.name: int(t.name in tensors) for t in op.inputs}
+    for attr in op.attrs:
+        value = attrs.get(attr.name)
+        value = attr.default if value is None else value
+        if attr.type == "int" and isinstance(value, Integral):
+            names[attr.name] = int(value)
+    return names
+
+
+def _check_limits(op: Op, soc: str, values: Mapping[str, Any]) -> None:
     for limit in op.limits:
         letters = contract.names_in(limit.rule)
-        if not all(isinstance(axes.get(letter), int) for letter in letters):
+        if not all(isinstance(values.get(letter), int) for letter in letters):
             continue  # axis of an absent optional input, or symbolic: the value is checked when it is known
-        if not contract.evaluate(limit.rule, axes):
-            holder = next(t for t in op.inputs if any(letters[0] in rule for rule in t.axes))
+        if not contract.evaluate(limit.rule, values):
+            named = (
+                t.name
+                for t in op.inputs
+                if any(contract.parse_word(word)[0] == letters[0] for rule in t.axes for word in rule)
+            )
             raise refuse(
-                op.name, holder.name, limit.text or f"{limit.rule} does not hold",
-                got=words(f"{letter}={axes[letter]}" for letter in letters), allowed=limit.rule, soc=soc,
+                op.name, next(named, letters[0]), limit.text or f"{limit.rule} does not hold",
+                got=words(f"{letter}={values[letter]}" for letter in letters), allowed=limit.rule, soc=soc,
             )  # fmt: skip
 
 
@@ -294,7 +309,7 @@ def call(
     for tensor in op.inputs:
         if tensor.name in given:
             _bind(op, soc, tensor, given[tensor.name], axes, first)
-    _check_limits(op, soc, axes)
+    _check_limits(op, soc, _limit_names(op, given, attrs or {}) | axes)
     shapes = contract.output_shapes(op, axes)
     dtypes = contract.output_dtypes(op, soc, column)
     outputs = {n: Spec(shapes[n], dtypes[n]) for n in shapes}

@@ -51,7 +51,7 @@ class Attr:
 
 @dataclass(frozen=True)
 class Limit:
-    """A rule over axis letters that Python and the C++ host side evaluate alike."""
+    """A rule over axis letters, int attributes and inputs (1 given, 0 not) that Python and the C++ host side evaluate alike."""
 
     rule: str
     text: str = ""
