@@ -23,6 +23,21 @@ def tensors(soc: str, name: str = "g+gk", column: int = 0):
     return {n: torch_ops.from_numpy(a) for n, a in arrays.items()}, dict(found.attrs)
 
 
+def samples(op, soc: str):
+    """The smallest case of the fewest, the most and a middling number of inputs."""
+    sizes = {}
+    for found in case.cases(op.name, soc):
+        arrays = {n: a for n, a in found.inputs().items() if a is not None}
+        key = (len(arrays), tuple(arrays))
+        size = sum(a.size for a in arrays.values())
+        if key not in sizes or size < sizes[key][0]:
+            sizes[key] = (size, arrays, dict(found.attrs))
+    order = sorted(sizes)
+    for key in {order[0], order[len(order) // 2], order[-1]}:
+        _, arrays, attrs = sizes[key]
+        yield {n: torch_ops.from_numpy(a) for n, a in arrays.items()}, attrs
+
+
 @pytest.fixture(params=["", torch_ops.FUNCTIONAL], ids=["in-place", "functional"])
 def torch_op(request, op):
     return getattr(torch.ops.hybrid_ops, op.name + request.param)
@@ -47,8 +62,7 @@ def torch_op_schema(op, functional):
 
 @pytest.mark.parametrize("backend", ["reference", "sim"])
 def test_opcheck(torch_op, op, soc, backend):
-    for name in ("g+gk", "no-gate", "table-accepted-longer"):
-        given, attrs = tensors(soc, name)
+    for given, attrs in samples(op, soc):
         with runtime.using(backend=backend):
             parts = torch.library.opcheck(torch_op, (), {**given, **attrs})
         assert set(parts.values()) == {"SUCCESS"}, parts
@@ -56,7 +70,7 @@ def test_opcheck(torch_op, op, soc, backend):
 
 def test_meta_tensors(torch_op, op, soc):
     """Every op traces on meta tensors: https://github.com/vllm-project/vllm-ascend/issues/1962"""
-    given, attrs = tensors(soc)
+    given, attrs = next(samples(op, soc))
     made = torch_op(**{n: t.to("meta") for n, t in given.items()}, **attrs)
     made = made if isinstance(made, tuple) else (made,)
     bound = check.call(op, soc, torch_ops._specs(given), attrs)
