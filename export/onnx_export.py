@@ -19,6 +19,7 @@ import onnx
 import onnx_ir
 import onnxscript
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hybrid_ops import contract, torch_ops  # noqa: F401  (torch_ops registers torch.ops.hybrid_ops)
 from hybrid_ops.contract import Op
@@ -30,6 +31,7 @@ from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
 # and RMSNormalization, which have none.
 OPSET = 18
 NAMESPACE = "hybrid_ops"
+FOLDED = 1 << 13  # elements; larger constants are weights
 PRESENT = "input_names"  # while exporting: names of the wired inputs only; finish() writes the full list
 
 
@@ -40,28 +42,47 @@ def export_module(
     output_names: Sequence[str],
     dynamic_shapes: Mapping[str, Any] | None = None,
     target: Profile | str = DEFAULT_PROFILE,
+    mode: FakeTensorMode | None = None,
+    attach: Callable[[onnx_ir.Model], Any] | None = None,
 ) -> onnx_ir.Model:
     """Export `module(**inputs)`; returns the model in memory, Custom nodes complete and in the private domain.
 
-    `dynamic_shapes` as for torch.export (input name -> {axis: Dim}). Errors: the exporter's own; HybridOpsError when the
-    target cannot express a node.
+    `dynamic_shapes` as for torch.export (input name -> {axis: Dim}). A module whose weights have no data is traced in
+    their `mode`; `attach` then gives the initializers theirs, before the graph is simplified. Errors: the exporter's
+    own; HybridOpsError when the target cannot express a node.
     """
     target = profile(target)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    options: dict[str, Any] = {
+        "dynamo": True,
+        "opset_version": OPSET,
+        "output_names": list(output_names),
+        "custom_translation_table": translation_table(),
+        "verbose": False,
+    }
+    shapes = dict(dynamic_shapes) if dynamic_shapes else None
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            module.eval(),
-            kwargs=dict(inputs),
-            dynamo=True,
-            opset_version=OPSET,
-            output_names=list(output_names),
-            dynamic_shapes=dict(dynamic_shapes) if dynamic_shapes else None,
-            custom_translation_table=translation_table(),
-            verbose=False,
-        )
+        if mode is None:
+            program = torch.onnx.export(module.eval(), kwargs=dict(inputs), dynamic_shapes=shapes, **options)
+        else:
+            with mode:
+                traced = torch.export.export(module, (), dict(inputs), dynamic_shapes=shapes, strict=False)
+                program = torch.onnx.export(traced, (), kwargs=dict(inputs), optimize=False, **options)
     assert program is not None
-    return finish(program.model, target)
+    model = program.model
+    if attach is not None:
+        attach(model)
+        onnxscript.optimizer.optimize_ir(model, should_fold=_no_weight)
+    return finish(model, target)
+
+
+def _no_weight(node: onnx_ir.Node) -> bool | None:
+    """Transposes are folded whatever their size; that would read every weight into memory."""
+    large = any(
+        v is not None and v.const_value is not None and v.const_value.size > FOLDED for v in node.inputs
+    )
+    return False if node.op_type == "Transpose" and large else None
 
 
 def name_dimensions(model: onnx_ir.Model, names: Mapping[str, Mapping[int, str]]) -> onnx_ir.Model:

@@ -27,7 +27,8 @@ def input_names(model: Any) -> tuple[str, ...]:
 
 def image_token(model: Any) -> int | None:
     """Id of the token whose embedding an image patch replaces, None for a text model."""
-    return getattr(model.config, "image_token_id", None)
+    own = vars(model).get("image_token_id")  # a language model taken out of a vision-language one
+    return getattr(model.config, "image_token_id", None) if own is None else own
 
 
 class Prefill(HybridGraph):

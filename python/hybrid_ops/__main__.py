@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 # Sub-commands of other parts, imported only when one of their commands is asked for: they need onnx, torch, …
-PARTS = ("export.cli", "profile", "export.convert_cli")
+PARTS = ("export.cli", "export.cli_export", "profile", "export.convert_cli")
 console = Console(soft_wrap=True)
 _MARK = {"ok": "[green]ok[/]     ", "missing": "[yellow]missing[/]", "fault": "[red]FAULT[/]  "}
 

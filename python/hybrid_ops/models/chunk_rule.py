@@ -78,9 +78,8 @@ def unit_lower_inverse(system: torch.Tensor, constants: Constants) -> torch.Tens
 
 
 def _shift(x: torch.Tensor, rows: int) -> torch.Tensor:
-    """`x` `[chunks * heads, M, N]` moved `rows` rows later, zeros moving in."""
-    first = torch.zeros(rows, int(x.shape[1]), int(x.shape[2]), dtype=x.dtype, device=x.device)
-    return torch.cat([first, x], dim=0)[: x.shape[0]]
+    """`x` `[chunks * heads, M, N]` moved `rows` rows later, zeros moving in (a Pad: exported zeros take room)."""
+    return functional.pad(x, (0, 0, 0, 0, rows, 0))[: x.shape[0]]
 
 
 def chunk_rule(

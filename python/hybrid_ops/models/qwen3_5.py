@@ -45,8 +45,7 @@ def causal_conv1d_prompt(
     of a prompt shorter than that. K shifted products instead of a grouped Conv, as in `causal_conv1d_step`.
     """
     taps, length = weight.shape[-1], mixed.shape[-1]
-    front = torch.zeros(mixed.shape[0], mixed.shape[1], taps - 1, dtype=mixed.dtype, device=mixed.device)
-    window = torch.cat([front, mixed], dim=-1)
+    window = functional.pad(mixed, (taps - 1, 0))
     out = window[:, :, :length] * weight[:, :1]
     for tap in range(1, taps):
         out = out + window[:, :, tap : tap + length] * weight[:, tap : tap + 1]
