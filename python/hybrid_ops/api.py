@@ -69,7 +69,7 @@ def _on_numpy(
         for name in op.mutated:
             np.copyto(arrays[name], outputs[name])
     made = tuple(outputs[t.name] for t in op.outputs if functional or not t.inplace)
-    return made if functional or len(made) != 1 else made[0]
+    return made if len(made) != 1 else made[0]
 
 
 def public(name: str) -> Callable[..., Any]:

@@ -107,7 +107,7 @@ def _fake(op: Op, functional: bool) -> Callable[..., Any]:
             for t in op.outputs
             if functional or not t.inplace
         )
-        return made if functional or len(made) != 1 else made[0]
+        return made if len(made) != 1 else made[0]
 
     return fake
 
@@ -141,7 +141,7 @@ def _cpu(op: Op, functional: bool) -> Callable[..., Any]:
             for name in op.mutated:
                 tensors[name].copy_(outputs[name])
         made = tuple(outputs[t.name] for t in op.outputs if functional or not t.inplace)
-        return made if functional or len(made) != 1 else made[0]
+        return made if len(made) != 1 else made[0]
 
     return run
 
@@ -168,7 +168,7 @@ def _npu(op: Op, functional: bool) -> Callable[..., Any]:
             for t in op.outputs
             if functional or not t.inplace
         )
-        return made if functional or len(made) != 1 else made[0]
+        return made if len(made) != 1 else made[0]
 
     return run
 
