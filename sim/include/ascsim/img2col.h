@@ -69,6 +69,12 @@ uint64_t Place3D(Layout3D layout, uint32_t m, uint32_t k, uint32_t rows, uint32_
 template <typename T>
 void RunLoad3D(const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<T>& src, const Convolution& c,
                uint32_t m0, uint32_t rows, uint32_t k0, uint32_t cols, bool transpose, T pad, Loc loc) {
+    if constexpr (std::is_same_v<T, AscendC::int4b_t>) {  // two elements of a row are one byte throughout
+        Convolution bytes = c;
+        bytes.channels /= 2;
+        return RunLoad3D(dst.template ReinterpretCast<int8_t>(), src.template ReinterpretCast<int8_t>(),
+                         bytes, m0, rows, k0 / 2, cols / 2, transpose, int8_t(0), loc);
+    }
     if (!rows || !cols || !c.channels || !c.map.height || !c.map.width || !c.filter_w || !c.filter_h) return;
     constexpr uint32_t c0 = kC0<T>, size = sizeof(T);
     const Mem to = dst.mem();

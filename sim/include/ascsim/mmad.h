@@ -47,7 +47,8 @@ void AddGrid(Op& op, const Grid& g, const char* operand) {
     const uint32_t full_cols = g.depth / kC0<T>, tail = DepthBytes<T>(g.depth % kC0<T>);
     const auto add = [&](uint64_t at, const Shape& s) {
         if (!s.block_bytes || !s.blocks || !s.repeats) return;
-        Access a = LocalAccess(g.mem, g.base + at, g.limit, false, operand, s);
+        Access a = LocalAccess(g.mem, g.base, g.limit, false, operand, s);
+        a.base += at;
         op.Add(a);
     };
     add(0, {uint32_t(kFractalBytes), full_cols, g.col_step, full_rows, g.row_step});
