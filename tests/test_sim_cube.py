@@ -111,6 +111,14 @@ def test_l1_and_ub_exchange():
     np.testing.assert_array_equal(z, A.ravel() + np.float16(1))
 
 
+def test_added_integers_scaled_and_fractals_written_as_rows():
+    x, y = (RNG.integers(-4000, 4000, 512).astype(np.int32) for _ in range(2))
+    report, z, _ = on_310p("deq_relu", x, y, out=(512, np.float16))
+    silent(report)
+    wanted = (np.maximum(x + y, 0) * 0.25).astype(np.float16)
+    np.testing.assert_array_equal(z.reshape(16, 32), from_columns(wanted, 16, 32))
+
+
 @pytest.mark.parametrize("entry", ["convolution", "convolution_v1"])
 def test_unrolled_convolution(entry):
     image, weights = halves(8, 8, 16), halves(16, 144)
@@ -189,7 +197,7 @@ def test_product_of_1024_runs_in_seconds_and_is_timed():
     np.testing.assert_allclose(z, a.astype(np.float32) @ b.astype(np.float32), atol=0.1)
     busy = report["timing"]["busy"]
     assert busy["M"] == pytest.approx(1024**3 / 4096 / 4, rel=0.05)  # 4096 products a cycle, four cores
-    assert 0 < busy["MTE1"] and not report["timing"]["unpriced"]
+    assert busy["MTE1"] > 0 and not report["timing"]["unpriced"]
 
 
 # --- 910B

@@ -193,6 +193,22 @@ MINI(through_ub) {
     DataCopy(arg.gm<half>(2), out[M * K], M * K);
 }
 
+// max(0, (x + y) * scale) of integers, and columns of fractals written to GM as rows.
+MINI(deq_relu) {
+    TPipe pipe;
+    TBuf<TPosition::VECCALC> buf;
+    pipe.InitBuffer(buf, 8192);
+    auto x = buf.Get<int32_t>(), y = x[512];
+    auto z = buf.Get<half>()[2048];
+    DataCopy(x, arg.gm<int32_t>(0), 512);
+    DataCopy(y, arg.gm<int32_t>(1), 512);
+    Order<HardEvent::MTE2_V>();
+    SetDeqScale(half(0.25));
+    AddDeqRelu(z, x, y, 512);
+    Order<HardEvent::V_MTE3>();
+    DataCopy(arg.gm<half>(2), z, Nz2NdParamsFull(1, 16, 32, 0, 16, 32, 0));
+}
+
 // The bias fills L0C, the product adds to it.
 MINI(bias) {
     Buffers<half, float> s;

@@ -7,3 +7,4 @@
 #include "ascsim/load_data.h"
 #include "ascsim/mmad.h"
 #include "ascsim/nd2nz.h"
+#include "ascsim/nz2nd.h"

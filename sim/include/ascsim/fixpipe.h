@@ -102,6 +102,13 @@ void RunFixpipe(const Dst& dst, const AscendC::LocalTensor<S>& src, const Fixpip
     RequireAligned(op, "dst", to, op.access[op.accesses - 1].base, size);
     if (!Issue(op)) return;
     if (Soc().checks) CheckColumns(op, src.offset(), j, 1024);
+    // The words pass through the fixpipe buffer before anything is written: dst may lie where they lay in L1.
+    std::vector<QuantWord> words(PerColumn(j.quant) ? j.n : 0);
+    for (uint32_t c = 0; c < words.size(); ++c) {
+        uint64_t word;
+        std::memcpy(&word, Local(j.words_in, uint64_t(j.words) + c * 8), 8);
+        words[c] = QuantWord::From(word);
+    }
     const QuantWord scalar = QuantWord::From(j.scalar);
     const auto atomic = to == Mem::GM ? AtomicKind(Core().atomic) : AtomicKind::None;
     std::vector<D> row(j.nd ? j.n : group);
@@ -115,12 +122,7 @@ void RunFixpipe(const Dst& dst, const AscendC::LocalTensor<S>& src, const Fixpip
                     std::memcpy(
                         &v, Bytes(src) + x * j.src_matrix + c / 16 * j.src_column + r * 64ull + c % 16 * 4,
                         4);
-                    QuantWord q = scalar;
-                    if (PerColumn(j.quant)) {
-                        uint64_t word;
-                        std::memcpy(&word, Local(j.words_in, uint64_t(j.words) + c * 8), 8);
-                        q = QuantWord::From(word);
-                    }
+                    const QuantWord& q = words.empty() ? scalar : words[c];
                     row[i] = Convert<D, S>(v, j.quant, q, j.relu);
                 }
                 uint8_t* out =

@@ -4,6 +4,7 @@
 #include "ascsim/broadcast.h"
 #include "ascsim/cast.h"
 #include "ascsim/compare.h"
+#include "ascsim/deq_relu.h"
 #include "ascsim/elementwise.h"
 #include "ascsim/fill.h"
 #include "ascsim/gather.h"
