@@ -79,6 +79,26 @@ __aicore__ inline void LoadRows(const AscendC::LocalTensor<T>& dst, const Ascend
     }
 }
 
+// `rows` rows of n elements, `to` elements apart in global memory and `from` apart in local memory.
+template <typename T>
+__aicore__ inline void StoreRows(const AscendC::GlobalTensor<T>& dst, const AscendC::LocalTensor<T>& src,
+                                 uint32_t rows, uint32_t n, uint64_t to, uint32_t from) {
+    constexpr uint32_t kBlock = LastBlock<T>::kBlock;
+    if (n % kBlock == 0 && (to - n) % kBlock == 0 && (to - n) / kBlock <= 65535) {
+        AscendC::DataCopy(dst, src,
+                          AscendC::DataCopyParams(rows, n / kBlock, (from - n) / kBlock, (to - n) / kBlock));
+        return;
+    }
+    if constexpr (Soc::kPaddedMoves) {
+        AscendC::DataCopyPad(dst, src,
+                             AscendC::DataCopyExtParams{uint16_t(rows), uint32_t(n * sizeof(T)),
+                                                        (from - RoundUp(n, kBlock)) / kBlock,
+                                                        uint32_t((to - n) * sizeof(T)), 0});
+    } else {
+        for (uint32_t r = 0; r < rows; ++r) StoreElements(dst[r * to], src[r * from], n);
+    }
+}
+
 // A slice of a tensor that may be smaller than a block. Element i of the slice is staged at index At(i).
 template <typename T>
 struct Slice {

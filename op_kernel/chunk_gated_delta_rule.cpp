@@ -1,0 +1,163 @@
+// Chunk gated delta rule: whole sequences, packed, from initial to final states. Per token, with state S of
+// one value head ([DV, DK], V first):
+//   S <- exp(g) S;  m = S k;  d = (v - m) beta;  S <- S + d k^T;  out = S (scale q)
+//
+// The vector path (tiling keys 0 and 1) keeps an item's rows of S in local memory, fp32, over all tokens of a
+// sequence and takes kStepTokens tokens at a time (vector_step.h). Chunks of 64 would cost the vector unit
+// more: every product with S stays the same work, 2 cycles per 64 multiply-adds, and those inside a chunk
+// come on top.
+//
+// Every sequence has a final state, also one without tokens; lengths may be wrong, and one bad sequence
+// leaves the others alone: rows beyond T do not exist, rows that no sequence covers are zero.
+#include "chunk_gated_delta_rule/state.h"
+#include "chunk_gated_delta_rule/vector_step.h"
+#include "common/sequence_walk.h"
+
+namespace hybrid_ops {
+namespace cgdr {
+
+template <typename T, typename StateT, bool kTail>
+class Kernel {
+ public:
+    __aicore__ inline explicit Kernel(const Data& data)
+        : t_(data),
+          tokens_(t_, rows_, item_, work_),
+          states_(t_, rows_, item_, work_),
+          step_(t_, rows_, item_, work_, tokens_) {}
+
+    __aicore__ inline void Init(AscendC::TPipe& pipe, const Arguments& a) {
+        out_.SetGlobalBuffer((__gm__ T*)a.out);
+        LocalTensor<int32_t> table;
+        Workspace::Get(pipe, table, lengthsBuffer_, t_.entries + 8);
+        lengths_.Load(a.lengths, table, t_.sequences, t_.entries);
+        const event_t loaded = static_cast<event_t>(GetTPipePtr()->FetchEventID(HardEvent::MTE2_S));
+        AscendC::SetFlag<HardEvent::MTE2_S>(loaded);
+        rows_.Init(t_.keyPitch);
+        work_.InitTiles(pipe, t_);
+        tokens_.Init(pipe, a);
+        states_.Init(pipe, a.initial, a.final);
+        pipe.InitBuffer(rowOut_, 2, PadTo(kStepTokens * t_.rowPitch * sizeof(T), kBlockBytes));
+        work_.Init(pipe, t_, kTail);
+        Workspace::Get(pipe, zeros_, zerosBuffer_, kZeroElements);
+        Workspace::Zero(zeros_.template ReinterpretCast<float>());
+        Order<HardEvent::V_MTE3>();  // zeros_ is stored without further ado
+        work_.Fill(t_, kTail);
+        AscendC::WaitFlag<HardEvent::MTE2_S>(loaded);
+    }
+
+    __aicore__ inline void Process() {
+        if (t_.sequences == 0) return;
+        const uint32_t items = t_.spans * t_.spanItems;
+        for (uint32_t i = uint32_t(AscendC::GetBlockIdx()); i < items;
+             i += uint32_t(AscendC::GetBlockNum())) {
+            item_.Set(t_, i);
+            step_.SetItem();
+            ProcessItem();
+        }
+    }
+    __aicore__ inline void Release(AscendC::TPipe& pipe) { tokens_.Release(pipe); }
+
+ private:
+    __aicore__ inline void ProcessItem() {
+        int64_t begin = 0;
+        tokens_.Start();
+        states_.Fetch(0);
+        for (uint32_t b = 0; b < t_.sequences; ++b) {
+            const int64_t length = lengths_.Get(b), left = int64_t(t_.tokens) - begin;
+            const int64_t end = begin + (length <= 0 ? 0 : length < left ? length : left);
+            states_.Widen();
+            if (b + 1 < t_.sequences) states_.Fetch(b + 1);
+            for (int64_t token = begin; token < end;) {
+                tokens_.Need(token);
+                int64_t n = (end < tokens_.End() ? end : tokens_.End()) - token;
+                if (n > kStepTokens) n = kStepTokens;
+                tokens_.Wait();
+                step_.Run(token, uint32_t(n));
+                StoreOut(token, uint32_t(n));
+                token += n;
+            }
+            begin = end;
+            states_.Store(b);
+        }
+        tokens_.Finish();
+        ZeroRows(begin);
+    }
+
+    // Rows of all tokens from `begin` on.
+    __aicore__ inline void ZeroRows(int64_t begin) {
+        const uint64_t width = uint64_t(t_.valueHeads) * t_.valueDim;
+        for (int64_t token = begin; token < t_.tokens; ++token) {
+            StoreElements(out_[uint64_t(token) * width + item_.row], zeros_, item_.rows);
+        }
+    }
+
+    // out rows of n tokens <- work_.readQuery, rounded
+    __aicore__ inline void StoreOut(int64_t token, uint32_t n) {
+        const uint64_t width = uint64_t(t_.valueHeads) * t_.valueDim;
+        const uint32_t whole = LastBlock<T>::Whole(item_.rows);
+        if (kTail && !Soc::kPaddedMoves && whole != item_.rows) {
+            // The last 16 values once more, behind the whole blocks.
+            for (uint32_t i = 0; i < n; ++i) {
+                AscendC::Gather(work_.readKey[i * t_.rowPitch], work_.readQuery, work_.line,
+                                uint32_t((i * t_.rowPitch + item_.rows - 16) * sizeof(float)), uint32_t(16));
+            }
+            PipeBarrier<PIPE_V>();
+            for (uint32_t i = 0; i < n; ++i) {
+                AscendC::Adds(work_.readQuery[i * t_.rowPitch + whole], work_.readKey[i * t_.rowPitch], 0.0f,
+                              16);
+            }
+            PipeBarrier<PIPE_V>();
+        }
+        LocalTensor<T> row = rowOut_.template AllocTensor<T>();
+        Convert(row, work_.readQuery, n * t_.rowPitch);
+        rowOut_.EnQue(row);
+        row = rowOut_.template DeQue<T>();
+        StoreRows(out_[uint64_t(token) * width + item_.row], row, n, item_.rows, width, t_.rowPitch);
+        rowOut_.FreeTensor(row);
+    }
+
+    const Data t_;
+    Rows rows_;
+    Item item_;
+    Workspace work_;
+    Tokens<T, kTail> tokens_;
+    States<StateT, kTail> states_;
+    VectorStep<T, kTail> step_;
+    IntTable lengths_;
+    AscendC::GlobalTensor<T> out_;
+    AscendC::TQue<AscendC::TPosition::VECOUT, 2> rowOut_;
+    Buffer lengthsBuffer_, zerosBuffer_;
+    LocalTensor<T> zeros_;
+};
+
+template <bool kTail>
+__aicore__ inline void Run(const Data& data, const Arguments& arguments) {
+    AscendC::TPipe pipe;
+    Kernel<DTYPE_QUERY, DTYPE_INITIAL_STATE, kTail> kernel(data);
+    kernel.Init(pipe, arguments);
+    kernel.Process();
+    kernel.Release(pipe);
+}
+
+}  // namespace cgdr
+}  // namespace hybrid_ops
+
+extern "C" __global__ __aicore__ void chunk_gated_delta_rule(GM_ADDR query, GM_ADDR key, GM_ADDR value,
+                                                             GM_ADDR beta, GM_ADDR initial_state,
+                                                             GM_ADDR actual_seq_lengths, GM_ADDR g,
+                                                             GM_ADDR out, GM_ADDR final_state,
+                                                             GM_ADDR workspace, GM_ADDR tiling) {
+    REGISTER_TILING_DEFAULT(ChunkGatedDeltaRuleTilingData);
+    GET_TILING_DATA(data, tiling);
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+#endif
+    const hybrid_ops::cgdr::Arguments arguments{
+        query, key, value, beta, initial_state, actual_seq_lengths, g, out, final_state};
+    // Keys as in chunk_gated_delta_rule_tiling.h: bit 0 a tail.
+    if (TILING_KEY_IS(0)) {
+        hybrid_ops::cgdr::Run<false>(data, arguments);
+    } else if (TILING_KEY_IS(1)) {
+        hybrid_ops::cgdr::Run<true>(data, arguments);
+    }
+}

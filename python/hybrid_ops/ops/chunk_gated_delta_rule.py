@@ -1,0 +1,362 @@
+"""Chunk gated delta rule: the meaning in NumPy, the chunk form to hold it against, value checks, cases.
+
+Whole sequences from an initial to a final state. Per token, for value head h with key head h // (NV / NK), in this
+order: decay, read, delta, write, readout of the updated state (Yang et al., Gated Delta Networks, arXiv:2412.06464):
+
+    S  <- S * exp(g[t,h])                                       S is [DV, DK]
+    S  <- S + beta[t,h] * (v[t,h] - S k[t]) (x) k[t]
+    out[t,h] = S (scale_value * q[t])
+
+S keeps full precision inside a sequence and is rounded once, to final_state. Sequences are packed one behind the other;
+one without tokens has its initial state as its final one. Rows that no sequence covers are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import check, contract, dtypes, roofline
+from ..case import Arrays, Case
+
+OP = "chunk_gated_delta_rule"
+CHUNK = 64
+# exp of it is below every normal float32, and sums of it stay finite where -inf would not.
+LEAST_LOG_DECAY = -100.0
+
+
+def spans(lengths: np.ndarray, tokens: int) -> Iterator[tuple[int, int]]:
+    """(first row, row behind the last) per sequence; negative lengths count as 0, sequences end at `tokens`."""
+    start = 0
+    for length in np.maximum(lengths.astype(np.int64), 0).tolist():
+        first, start = start, min(start + length, tokens)
+        yield first, start
+
+
+def meaning(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    beta: np.ndarray,
+    initial_state: np.ndarray,
+    actual_seq_lengths: np.ndarray,
+    g: np.ndarray | None = None,
+    scale_value: float = 1.0,
+    *,
+    precision: type = np.float64,
+) -> dict[str, np.ndarray]:
+    """The operator, token by token.
+
+    Args:
+        query, key: [T, NK, DK]; value: [T, NV, DV]; beta: [T, NV]; q and k normalised by the caller.
+        initial_state: [B, NV, DV, DK]; not modified.
+        actual_seq_lengths: [B] lengths (not offsets); sequences are packed in order.
+        g: natural-log decay per head [T, NV], not summed up.
+        precision: floating type of the computation.
+
+    Returns:
+        {"out": [T, NV, DV] in the dtype of value, "final_state": [B, NV, DV, DK] in the dtype of initial_state}.
+    """
+    group = value.shape[1] // key.shape[1]
+    final = initial_state.copy()
+    out = np.zeros(value.shape, value.dtype)
+    for b, (first, end) in enumerate(spans(actual_seq_lengths, len(query))):
+        if first == end:
+            continue
+        s = initial_state[b].astype(precision)  # [NV, DV, DK]
+        with np.errstate(over="ignore", invalid="ignore"):
+            for t in range(first, end):
+                q = np.repeat(query[t].astype(precision) * precision(scale_value), group, axis=0)[:, :, None]
+                k = np.repeat(key[t].astype(precision), group, axis=0)
+                if g is not None:
+                    s *= np.exp(g[t].astype(precision))[:, None, None]
+                read = (s @ k[:, :, None])[:, :, 0]
+                delta = (value[t].astype(precision) - read) * beta[t].astype(precision)[:, None]
+                s += delta[:, :, None] * k[:, None, :]
+                out[t] = (s @ q)[:, :, 0].astype(out.dtype)
+            final[b] = s.astype(final.dtype)
+    return {"out": out, "final_state": final}
+
+
+def second_formula(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    beta: np.ndarray,
+    initial_state: np.ndarray,
+    actual_seq_lengths: np.ndarray,
+    g: np.ndarray | None = None,
+    scale_value: float = 1.0,
+    *,
+    chunk_size: int = CHUNK,
+) -> dict[str, np.ndarray]:
+    """The same operator chunk by chunk, with no loop over tokens (WY form, section 3.3 of the paper).
+
+    With G the sum of gates inside a chunk and E[i,j] = exp(G_i - G_j) for j <= i, the corrected values are
+    u = (I + strict_lower(beta K K^T E))^-1 beta (v - exp(G) K S), and readout and new state are sums over them.
+    """
+    tokens, heads = value.shape[:2]
+    group = heads // key.shape[1]
+    final = initial_state.copy()
+    out = np.zeros(value.shape, value.dtype)
+    gates = np.zeros((tokens, heads)) if g is None else np.maximum(g.astype(float), LEAST_LOG_DECAY)
+
+    def rows(x: np.ndarray, chunk: slice, repeats: int = 1) -> np.ndarray:
+        return np.repeat(x[chunk].astype(float), repeats, axis=1).swapaxes(0, 1)  # [NV, n, …]
+
+    for b, (first, end) in enumerate(spans(actual_seq_lengths, tokens)):
+        if first == end:
+            continue
+        s = initial_state[b].astype(float).swapaxes(1, 2)  # [NV, DK, DV]
+        for begin in range(first, end, chunk_size):
+            chunk = slice(begin, min(begin + chunk_size, end))
+            q, k = rows(query, chunk, group) * scale_value, rows(key, chunk, group)
+            v, rate = rows(value, chunk), rows(beta, chunk)[:, :, None]
+            total = np.cumsum(rows(gates, chunk), axis=1)[:, :, None]  # [NV, n, 1]
+            n = total.shape[1]
+            lower = np.tril(np.ones((n, n), bool))
+            with np.errstate(over="ignore", invalid="ignore"):
+                between = np.exp(np.where(lower, total - total.swapaxes(1, 2), -np.inf))
+                system = np.tril(rate * (k @ k.swapaxes(1, 2)) * between, -1) + np.eye(n)
+                u = np.linalg.solve(system, rate * (v - (np.exp(total) * k) @ s))
+                read = (np.exp(total) * q) @ s + ((q @ k.swapaxes(1, 2)) * between) @ u
+                out[chunk] = read.swapaxes(0, 1).astype(out.dtype)
+                last = total[:, -1:]
+                s = np.exp(last) * s + (np.exp(last - total) * k).swapaxes(1, 2) @ u
+        with np.errstate(over="ignore"):
+            final[b] = s.swapaxes(1, 2).astype(final.dtype)
+    return {"out": out, "final_state": final}
+
+
+def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
+    """Refuse data that the caller can hardly mean: lengths that do not sum to T, rows that are not finite, gates above 0.
+
+    Legal: lengths of 0, g = -inf. Raises HybridOpsError naming the first bad element.
+    """
+    lengths, tokens = arrays["actual_seq_lengths"], axes["T"]
+    refuse = partial(check.refuse, OP, soc=soc)
+    for b, length in enumerate(lengths.tolist()):
+        if length < 0:
+            raise refuse("actual_seq_lengths", "negative length", got=f"{length} at [{b}]", allowed=">= 0")
+    total = int(lengths.sum(dtype=np.int64))
+    if total != tokens:
+        offsets = len(lengths) > 1 and lengths[-1] == tokens and (np.diff(lengths) >= 0).all()
+        raise refuse(
+            "actual_seq_lengths", "lengths do not add up to T", got=f"sum {total} of {lengths.tolist()[:16]}",
+            allowed=f"sum {tokens}", hint="these look like offsets; lengths are their differences" if offsets else "",
+        )  # fmt: skip
+    for name in ("query", "key", "value", "beta", "g"):
+        array = arrays.get(name)
+        if array is None:
+            continue
+        data = array.astype(np.float32)
+        bad = np.argwhere(~(data <= 0.0) if name == "g" else ~np.isfinite(data))
+        if len(bad):
+            at = [int(i) for i in bad[0]]
+            wrong = "log decay above 0 or NaN" if name == "g" else "not finite"
+            allowed = "<= 0 (-inf resets)" if name == "g" else "finite"
+            raise refuse(name, wrong, got=f"{float(data[tuple(bad[0])])} at {at}", allowed=allowed)
+
+
+def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
+    """Cycles that no kernel can beat which multiplies with the state on the vector units, every length full.
+
+    Memory: every tensor is moved once. Vector, in fp32 per row and state element: two multiplies and two block reductions
+    (S k and S q), a multiply and an addition (update); the state is cast once per sequence and way unless it is fp32.
+    Decay, gates and products inside a chunk are left out. Products on the cube unit are not bound by this.
+    """
+    given = {name: spec for name, spec in specs.items() if spec is not None}
+    state, rows = given["initial_state"], int(given["value"].shape[0])
+    elements = int(np.prod(state.shape[1:], dtype=np.int64))
+    passes = [
+        roofline.Pass("Mul.f32", 3 * rows * elements),
+        roofline.Pass("BlockReduceSum.f32", 2 * rows * elements),
+        roofline.Pass("Add.f32", rows * elements),
+    ]
+    if state.dtype != "float32":
+        passes.append(roofline.Pass("Cast.f16f32", 2 * int(state.shape[0]) * elements))
+    read = sum(roofline.size(spec) for spec in given.values())
+    written = roofline.size(given["value"]) + roofline.size(state)
+    return roofline.floors(read, written, passes, soc)
+
+
+Edit = Callable[[Arrays, np.random.Generator], None]
+
+
+def _make(
+    rng: np.random.Generator,
+    *,
+    types: Mapping[str, np.dtype],
+    lengths: Sequence[int],
+    nk: int,
+    nv: int,
+    dk: int,
+    dv: int,
+    gated: bool,
+    tokens: int | None,
+    edits: Sequence[Edit],
+) -> Arrays:
+    """Inputs as models give them: unit q and k, beta = sigmoid(N), gates in (-1, 0), a state of its own per sequence."""
+    t = sum(lengths) if tokens is None else tokens
+
+    def unit(*shape: int) -> np.ndarray:
+        x = rng.standard_normal(shape)
+        return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+    arrays: dict[str, Any] = {
+        "query": unit(t, nk, dk),
+        "key": unit(t, nk, dk),
+        "value": rng.standard_normal((t, nv, dv)),
+        "beta": 1 / (1 + np.exp(-rng.standard_normal((t, nv)))),
+        "initial_state": rng.standard_normal((len(lengths), nv, dv, dk)) * 0.3,
+        "actual_seq_lengths": np.array(lengths),
+        "g": -rng.random((t, nv)) if gated else None,
+    }
+    for edit in edits:
+        edit(arrays, rng)
+    return {n: None if a is None else np.ascontiguousarray(a.astype(types[n])) for n, a in arrays.items()}
+
+
+def _set(name: str, value: Any, where: Any = slice(None)) -> Edit:
+    def edit(arrays: Arrays, rng: np.random.Generator) -> None:
+        arrays[name][where] = value
+
+    return edit
+
+
+def _similar_keys(arrays: Arrays, rng: np.random.Generator) -> None:
+    key = arrays["key"]
+    near = key[:1] + 0.02 * rng.standard_normal(key.shape)
+    key[:] = near / np.linalg.norm(near, axis=-1, keepdims=True)
+
+
+def _long_keys(arrays: Arrays, rng: np.random.Generator) -> None:
+    arrays["key"][:, 0] *= np.sqrt(arrays["key"].shape[2])
+
+
+def _growing_head(arrays: Arrays, rng: np.random.Generator) -> None:
+    arrays["g"][:, 0] = 0.2
+
+
+def _poison_rows(rows: Sequence[int]) -> Edit:
+    """Garbage where padding leaves it: NaN in every float row that no sequence covers."""
+
+    def edit(arrays: Arrays, rng: np.random.Generator) -> None:
+        for name in ("query", "key", "value", "beta", "g"):
+            arrays[name][list(rows)] = np.nan
+
+    return edit
+
+
+def _expect_out_rows_zero(rows: Sequence[int], inputs: Arrays, outputs: Arrays) -> None:
+    assert not outputs["out"][list(rows)].any(), "rows without a sequence are not zero"
+
+
+def _expect_states_copied(sequences: Sequence[int], inputs: Arrays, outputs: Arrays) -> None:
+    got, want = (x[list(sequences)].tobytes() for x in (outputs["final_state"], inputs["initial_state"]))
+    assert got == want, "a sequence without tokens changed its state"
+
+
+def _expect_values_read_back(inputs: Arrays, outputs: Arrays) -> None:
+    """beta = 1 and one unit key for every token: the state returns the last value written for it."""
+    s, k = outputs["final_state"][0].astype(float), inputs["key"][-1].astype(float)
+    k = np.repeat(k, s.shape[0] // k.shape[0], axis=0)
+    np.testing.assert_allclose((s @ k[:, :, None])[:, :, 0], inputs["value"][-1].astype(float), atol=0.06)
+
+
+def _report_decay(arrays: Arrays, rng: np.random.Generator) -> None:
+    """GC2: what the gates forget is gone, so that reading the key back gives the value just written."""
+    for name in ("query", "key", "initial_state"):
+        arrays[name][:] = 0
+    arrays["query"][..., 0] = arrays["key"][..., 0] = arrays["beta"][:] = 1
+    arrays["value"][0], arrays["value"][1] = 3, 5
+    arrays["initial_state"][..., 0] = 8
+    arrays["g"][:] = -60
+
+
+def _expect_decay(inputs: Arrays, outputs: Arrays) -> None:
+    out, state = outputs["out"].astype(float), outputs["final_state"].astype(float)
+    assert (out[0] == 3).all() and (out[1] == 5).all()
+    assert (state[..., 0] == 5).all() and not state[..., 1:].any()
+
+
+_LENGTHS = (1, 2, 15, 16, 17, 63, 64, 65, 79, 127, 128, 129, 200)
+_TAIL_LENGTHS = (1, 15, 16, 17, 63, 64, 65, 79)
+_DIMS = [(16, 16), (20, 20), (17, 33), (80, 80), (96, 96), (112, 112), (128, 128), (256, 256), (255, 17),
+         (128, 64), (64, 128), (80, 96), (16, 256), (256, 16), (100, 36), (144, 40)]  # fmt: skip
+
+
+def _settings() -> dict[str, dict[str, Any]]:
+    """Every case by name; what is not said is 1 key head, 2 value heads, 64 x 64, gate g, one sequence."""
+    unscaled: dict[str, Any] = {"attrs": {}}
+    reset, mixed = slice(None, None, 3), [1, 64, 7, 0, 129]
+    found: dict[str, dict[str, Any]] = {
+        **{f"T{n}": {"lengths": [n]} for n in _LENGTHS},
+        "prefill-4b": {"lengths": [67], "nk": 16, "nv": 32, "dk": 128},
+        "prefill-4b-packed": {"lengths": [3, 0, 18, 1], "nk": 16, "nv": 32, "dk": 128},
+        "packed": {"lengths": mixed, "expect": partial(_expect_states_copied, [3])},
+        "packed-short": {"lengths": [1, 2, 3, 4, 5, 1, 1, 1, 9, 2]},
+        "packed-300": {"lengths": [1, 0, 2] * 100, "dk": 16, "nv": 1},
+        "no-gate": {"lengths": [21], "gated": False},
+        "gate-zero": {"lengths": [21], "edits": [_set("g", 0)]},
+        "gate-inf": {"lengths": [70], "edits": [_set("g", -np.inf, 33)]},
+        "gate-inf-often": {"lengths": [70], "edits": [_set("g", -np.inf, reset)]},
+        "gate-1e4": {"lengths": [70], "edits": [_set("g", -1e4, 30)]},
+        "gate-6e4": {"lengths": [70], "edits": [_set("g", -6e4, 30)]},
+        "gate-1e30": {"lengths": [70], "edits": [_set("g", -1e30, 30)]},
+        "gate-strong": {"lengths": [70], "edits": [_set("g", -1.4)]},
+        "gate-positive": {"lengths": [64], "edits": [_growing_head], "overflows": True},
+        "beta-zero": {"lengths": [19], "gated": False, "edits": [_set("beta", 0)],
+                      "expect": partial(_expect_states_copied, [0])},
+        "beta-one-same-key": {"lengths": [19], "expect": _expect_values_read_back,
+                              "edits": [_set("beta", 1), _set("key", 1 / 8), _set("g", 0)]},
+        "beta-two": {"lengths": [19], "edits": [_set("beta", 2)]},
+        "keys-similar": {"lengths": [64], "dk": 128, "edits": [_similar_keys, _set("beta", 0.5), _set("g", 0)]},
+        "keys-similar-beta-one": {"lengths": [128], "dk": 128, "edits": [_similar_keys, _set("beta", 1), _set("g", 0)]},
+        "keys-long": {"lengths": [8], "nk": 2, "overflows": True, "edits": [_set("beta", 1), _set("g", 0), _long_keys]},
+        "zero-length": {"lengths": [0, 2, 0, 0, 5, 0], "expect": partial(_expect_states_copied, [0, 2, 3, 5])},
+        "zero-length-all": {"lengths": [0, 0], "tokens": 0, "expect": partial(_expect_states_copied, [0, 1])},
+        "lengths-short-of-T": {"lengths": [5, 1], "tokens": 40, "edits": [_poison_rows(range(6, 40))],
+                               "expect": partial(_expect_out_rows_zero, range(6, 40))},
+        "lengths-beyond-T": {"lengths": [2, 90, 2], "tokens": 20, "expect": partial(_expect_states_copied, [2])},
+        "length-negative": {"lengths": [-3, 20], "tokens": 20, "expect": partial(_expect_states_copied, [0])},
+        "lengths-none": {"lengths": [0, 0], "tokens": 3, "expect": partial(_expect_out_rows_zero, range(3))},
+        "heads-3-9": {"lengths": [6], "nk": 3, "nv": 9, "dk": 32},
+        "heads-5-5": {"lengths": [3, 3], "nk": 5, "nv": 5, "dk": 48},
+        "heads-256": {"lengths": [5], "nk": 128, "nv": 256, "dk": 16},
+        "heads-64-16x32": {"lengths": [18], "nk": 64, "nv": 64, "dk": 16, "dv": 32},
+        **{f"heads-16-{nv}": {"lengths": [5], "nk": 16, "nv": nv, "dk": 32} for nv in (16, 32, 48, 64)},
+        **{f"{dk}x{dv}": {"lengths": [6, 3], "nv": 2, "dk": dk, "dv": dv} for dk, dv in _DIMS},
+        "80x96-T130": {"lengths": [130], "dk": 80, "dv": 96},
+        "17x20-T66": {"lengths": [66], "dk": 17, "dv": 20},
+        **{f"report-tail-T{n}": {"lengths": [n], "nv": 1, "dk": 16,
+                                 "report": "https://github.com/flashserve/flash-linear-attention-npu/issues/407"}
+           for n in _TAIL_LENGTHS},
+        "report-decay": {"lengths": [2], "nv": 1, "dk": 16, "edits": [_report_decay], "expect": _expect_decay, **unscaled,
+                         "report": "https://github.com/pytorch/executorch/issues/21417"},
+        "report-empty-between": {"lengths": [9, 0, 9], "expect": partial(_expect_states_copied, [1]),
+                                 "report": "https://github.com/vllm-project/vllm-ascend/pull/11807"},
+    }  # fmt: skip
+    return found
+
+
+def cases(soc: str) -> list[Case]:
+    """Every case for one SoC family, each dtype column in turn."""
+    op = contract.load()[OP]
+    listed = []
+    for column in range(op.columns(soc)):
+        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
+        kind, state = (dtypes.SHORT[op.input(n).dtypes[soc][column]] for n in ("query", "initial_state"))
+        prefix = f"cgdr-{kind}-{soc.removeprefix('ascend')}" + (f"-{state}state" if state != kind else "")
+        for name, setting in _settings().items():
+            s = {"nk": 1, "nv": 2, "dk": 64, "gated": True, "tokens": None, "edits": [], **setting}
+            s.setdefault("dv", s["dk"])
+            attrs = s.pop("attrs", {"scale_value": s["dk"] ** -0.5})
+            extra = {k: s.pop(k) for k in ("expect", "overflows", "report") if k in s}
+            listed.append(
+                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, **extra)
+            )
+    return listed
