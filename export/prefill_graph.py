@@ -1,7 +1,7 @@
 """The prefill of a Qwen3.5-style hybrid model as a function of the prompt, for export.
 
 Batch 1, any prompt length up to a bound. The chunked gated delta rule stands in the graph as matrix products
-(`models/chunk_rule.py`); a ChunkGatedDeltaRule node can take its place without any other change.
+(`models/chunk_rule.py`); a Custom node of the chunked operator can take its place without any other change.
 """
 
 from __future__ import annotations
