@@ -56,10 +56,11 @@ inline HybridGatedRmsNormPlan PlanHybridGatedRmsNorm(int64_t rows, int64_t dim, 
     plan.blockDim = t.rows < cores ? t.rows : cores;
     if (plan.blockDim == 0) plan.blockDim = 1;
     const uint32_t share = (t.rows + plan.blockDim - 1) / plan.blockDim;
-    t.tileRows = kMaxTileElements / t.dim < kMaxTileRows ? kMaxTileElements / t.dim : kMaxTileRows;
-    if (t.tileRows > share) t.tileRows = share;
-    if (t.tileRows == 0) t.tileRows = 1;
-    while (t.tileRows > 1 && LocalBytes(t.tileRows, t.dim) + kReservedBytes > localBytes) --t.tileRows;
+    uint32_t most = kMaxTileElements / t.dim < kMaxTileRows ? kMaxTileElements / t.dim : kMaxTileRows;
+    while (most > 1 && LocalBytes(most, t.dim) + kReservedBytes > localBytes) --most;
+    // Tiles of one size, so that no short one at the end has its latencies to itself.
+    const uint32_t tiles = (share + most - 1) / most;
+    t.tileRows = tiles == 0 ? 1 : (share + tiles - 1) / tiles;
     return plan;
 }
 

@@ -58,7 +58,7 @@ def _columns(op: contract.Op, soc: str) -> str:
             f"{t.name} {t.dtypes[soc][i]}" for t in states if t.dtypes[soc][i] != op.inputs[0].dtypes[soc][i]
         ]
         cells.append(op.inputs[0].dtypes[soc][i] + (f" ({', '.join(extra)})" if extra else ""))
-    return "; ".join(cells) or "no"
+    return "; ".join(dict.fromkeys(cells)) or "no"
 
 
 def main(check: bool = False) -> int:
