@@ -55,7 +55,7 @@ class Kernel {
         : t_(data), parts_(t_), tiles_(t_, parts_), taps_(t_) {}
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Arguments& a) {
-        parts_.Init(pipe, a.offsets, a.indices, a.mode, a.accepted);
+        taps_.Init(pipe);  // first: its places count from the start of local memory
         x_.SetGlobalBuffer((__gm__ T*)a.x);
         weight_.SetGlobalBuffer((__gm__ T*)a.weight);
         if (t_.hasBias) bias_.SetGlobalBuffer((__gm__ T*)a.bias);
@@ -69,6 +69,7 @@ class Kernel {
             Get(pipe, out_[i], buffers_[4 + i], t_.tileRows * pass);
             loaded_[i].Init(pipe);
             widened_[i].Init(pipe);
+            lined_[i].Init(pipe);
             kept_[i].Init(pipe);
             ready_[i].Init(pipe);
             stored_[i].Init(pipe);
@@ -77,23 +78,20 @@ class Kernel {
         tapsRead_.Init(pipe);
         lineLoaded_.Init(pipe);
         lineStored_.Init(pipe);
-        taps_.Init(pipe);
+        SetRange();
+        // Small tensors are read by the scalar unit: the taps are on their way before.
+        SetPass(firstChannel_);
+        LoadTaps();
+        parts_.Init(pipe, a.offsets, a.indices, a.mode, a.accepted);
     }
 
     __aicore__ inline void Process() {
-        const uint64_t core = AscendC::GetBlockIdx(), units = t_.channels / kUnit;
-        const uint64_t column = core % t_.channelRanges, row = core / t_.channelRanges;
-        const uint32_t first = uint32_t(column * units / t_.channelRanges) * kUnit;
-        const uint32_t end = uint32_t((column + 1) * units / t_.channelRanges) * kUnit;
-        const int64_t low = int64_t(row * t_.tokens / t_.rowRanges);
-        const int64_t high = int64_t((row + 1) * t_.tokens / t_.rowRanges);
-        bool started = false;
-        for (channel_ = first; channel_ < end; channel_ += t_.passChannels) {
-            pitch_ = end - channel_ < t_.passChannels ? end - channel_ : t_.passChannels;
+        parts_.Wait();
+        ProcessPass();
+        for (uint32_t at = firstChannel_ + t_.passChannels; at < endChannel_; at += t_.passChannels) {
+            SetPass(at);
             LoadTaps();
-            if (!started) parts_.Wait();
-            started = true;
-            ProcessPass(low, high);
+            ProcessPass();
         }
     }
 
@@ -101,6 +99,7 @@ class Kernel {
         for (uint32_t i = 0; i < 2; ++i) {
             loaded_[i].Release(pipe);
             widened_[i].Release(pipe);
+            lined_[i].Release(pipe);
             kept_[i].Release(pipe);
             ready_[i].Release(pipe);
             stored_[i].Release(pipe);
@@ -112,8 +111,22 @@ class Kernel {
     }
 
  private:
-    __aicore__ inline void ProcessPass(int64_t low, int64_t high) {
-        tiles_.Begin(low, high);
+    __aicore__ inline void SetRange() {
+        const uint64_t core = AscendC::GetBlockIdx(), units = t_.channels / kUnit;
+        const uint64_t column = core % t_.channelRanges, row = core / t_.channelRanges;
+        firstChannel_ = uint32_t(column * units / t_.channelRanges) * kUnit;
+        endChannel_ = uint32_t((column + 1) * units / t_.channelRanges) * kUnit;
+        low_ = int64_t(row * t_.tokens / t_.rowRanges);
+        high_ = int64_t((row + 1) * t_.tokens / t_.rowRanges);
+    }
+    __aicore__ inline void SetPass(uint32_t channel) {
+        channel_ = channel;
+        const uint32_t left = endChannel_ - channel;
+        pitch_ = left < t_.passChannels ? left : t_.passChannels;
+    }
+
+    __aicore__ inline void ProcessPass() {
+        tiles_.Begin(low_, high_);
         uint32_t i = 0;
         bool more = tiles_.Next(tile_[0]);
         if (more) Load(tile_[0], 0);
@@ -123,8 +136,11 @@ class Kernel {
         for (; more; i ^= 1) {
             more = tiles_.Next(tile_[i ^ 1]);
             if (more) Load(tile_[i ^ 1], i ^ 1);
+            StoreLines(tile_[i], i);
             Compute(tile_[i], i);
-            Store(tile_[i], i);
+            ready_[i].Wait();
+            StoreBlock(y_, uint64_t(tile_[i].begin), out_[i], tile_[i].rows);
+            stored_[i].Set();
         }
     }
 
@@ -176,6 +192,7 @@ class Kernel {
             if (s.startsLong) StoreLongLine(s);
         }
         loaded_[i].Set();
+        if (tile.storesLines) lined_[i].Set();
     }
 
     // The line of a sequence longer than a tile, from x; rows before the sequence have been loaded.
@@ -211,15 +228,31 @@ class Kernel {
         lineStored_.Set();
     }
 
-    // out_ <- y of the tile
-    __aicore__ inline void Compute(const Tile& tile, uint32_t i) {
+    // The lines of sequences that are whole in the tile, before the arithmetic.
+    __aicore__ inline void StoreLines(const Tile& tile, uint32_t i) {
+        bool zeroed = false;
         loaded_[i].Wait();
         for (uint32_t k = 0; k < tile.count; ++k) {
             const Segment& s = tile.segments[k];
-            if (s.line >= 0 && s.history == History::kZeros) {
-                Zero(staged_[i][s.staged * pitch_], t_.width - 1);
-            }
+            if (s.line < 0 || s.history != History::kZeros) continue;
+            Zero(staged_[i][s.staged * pitch_], t_.width - 1);
+            zeroed = true;
         }
+        if (!tile.storesLines) return;
+        lined_[i].Wait();
+        if (zeroed) Order<HardEvent::V_MTE3>();
+        for (uint32_t k = 0; k < tile.count; ++k) {
+            const Segment& s = tile.segments[k];
+            if (s.line < 0 || !s.storesLine) continue;
+            const uint32_t skipped = s.keep ? 1 : s.rows;
+            StoreBlock(lines_, LineRow(s.line, 0), staged_[i][(s.staged + skipped) * pitch_],
+                       t_.width - 1 + s.rows - skipped);
+        }
+        kept_[i].Set();
+    }
+
+    // out_ <- y of the tile
+    __aicore__ inline void Compute(const Tile& tile, uint32_t i) {
         PipeBarrier<PIPE_V>();
         if (tile.staged != 0) {
             AscendC::Cast(taps_.wide[(t_.width - 1) * pitch_], staged_[i], AscendC::RoundMode::CAST_NONE,
@@ -240,21 +273,6 @@ class Kernel {
         ready_[i].Set();
     }
 
-    __aicore__ inline void Store(const Tile& tile, uint32_t i) {
-        ready_[i].Wait();
-        StoreBlock(y_, uint64_t(tile.begin), out_[i], tile.rows);
-        stored_[i].Set();
-        if (!tile.storesLines) return;
-        for (uint32_t k = 0; k < tile.count; ++k) {
-            const Segment& s = tile.segments[k];
-            if (s.line < 0 || !s.storesLine) continue;
-            const uint32_t skipped = s.keep ? 1 : s.rows;
-            StoreBlock(lines_, LineRow(s.line, 0), staged_[i][(s.staged + skipped) * pitch_],
-                       t_.width - 1 + s.rows - skipped);
-        }
-        kept_[i].Set();
-    }
-
     const Data t_;
     Parts parts_;
     Tiles tiles_;
@@ -268,8 +286,10 @@ class Kernel {
     Flag<HardEvent::MTE3_MTE2> kept_[2], lineStored_;
     Flag<HardEvent::V_MTE3> ready_[2];
     Flag<HardEvent::MTE3_V> stored_[2];
-    Flag<HardEvent::MTE2_MTE3> lineLoaded_;
-    uint32_t channel_, pitch_;  // of the pass: first channel, number of channels
+    Flag<HardEvent::MTE2_MTE3> lined_[2], lineLoaded_;
+    uint32_t firstChannel_, endChannel_;  // of the core
+    int64_t low_, high_;                  // its rows, before bounds are moved
+    uint32_t channel_, pitch_;            // of the pass: first channel, number of channels
 };
 
 template <typename T>

@@ -56,6 +56,7 @@ constexpr uint32_t kMaxRows = 240;     // repeatTimes is 8 bits wide
 constexpr uint32_t kMaxPass = 2032;    // a repeat's stride is at most 255 blocks of 8 fp32
 constexpr uint32_t kMaxSegments = 16;  // sequences of a tile
 constexpr uint32_t kMaxTableEntries = 1024;
+constexpr uint32_t kBankPeriod = 512;      // bytes after which banks of local memory repeat
 constexpr uint32_t kReservedBytes = 8192;  // of the framework and of emulated calls
 
 inline uint32_t RoundUp(uint32_t value, uint32_t unit) { return (value + unit - 1) / unit * unit; }
@@ -68,16 +69,39 @@ inline uint32_t MeanRows(const HybridCausalConv1dTilingData& t) {
     return t.sequences == 0 ? Most(t.tokens, 1) : Most(t.tokens / t.sequences, 1);
 }
 
+// Places of the fp32 buffers, in elements from the start of local memory. Those that one call reads together
+// are half a period of the banks apart: `odd` ones begin in its second half.
+struct Places {
+    uint32_t wide, sum;                         // even
+    uint32_t weights, product[2], minusOne[2];  // odd, but for minusOne[0]
+    uint32_t end;
+};
+inline uint32_t Place(uint32_t& end, uint32_t elements, bool odd) {
+    const uint32_t at = RoundUp(end, kBankPeriod / 4) + (odd ? kBankPeriod / 8 : 0);
+    end = at + elements;
+    return at;
+}
+inline Places PlacesOf(const HybridCausalConv1dTilingData& t) {
+    const uint32_t pass = t.passChannels;
+    Places p{};
+    p.wide = Place(p.end, (t.stagedRows + t.width - 1) * pass, false);
+    p.sum = Place(p.end, t.tileRows * pass, false);
+    p.weights = Place(p.end, (t.width + 1) * pass, true);
+    p.product[0] = Place(p.end, t.tileRows * pass, true);
+    p.product[1] = Place(p.end, t.tileRows * pass, true);
+    p.minusOne[0] = Place(p.end, kLanes, false);
+    p.minusOne[1] = p.minusOne[0] + kLanes;
+    p.end += kLanes;
+    return p;
+}
+
 // Bytes of local memory of a plan: the buffers that the kernel allocates.
 inline uint64_t LocalBytes(const HybridCausalConv1dTilingData& t) {
-    const uint64_t pass = t.passChannels, rows = t.tileRows, staged = t.stagedRows;
-    uint64_t bytes = (t.width + 1) * pass * (2 + 4);          // taps and bias, staged and fp32
-    bytes += 2 * staged * pass * 2;                           // rows in
-    bytes += (staged + t.width - 1) * pass * 4;               // the same in fp32, after those carried over
-    bytes += 3 * rows * pass * 4;                             // sum and products
-    bytes += 2 * rows * pass * 2 + (t.width - 1) * pass * 2;  // rows out, rows of a line
-    bytes +=
-        4 * (t.tableEntries + 8) * 4 + kLanes * 4 + 512;  // tables; each buffer is rounded up to 32 bytes
+    const uint64_t pass = t.passChannels;
+    uint64_t bytes = uint64_t(PlacesOf(t).end) * 4;
+    bytes += (t.width + 1) * pass * 2 + (t.width - 1) * pass * 2;  // taps and bias, rows of a line
+    bytes += 2 * (t.stagedRows + t.tileRows) * pass * 2;           // rows in, rows out
+    bytes += 4 * (t.tableEntries + 8) * 4 + 512;                   // tables; each buffer fills 32 bytes
     return bytes + kReservedBytes;
 }
 
@@ -97,9 +121,10 @@ inline bool PlanTile(HybridCausalConv1dTilingData& t, uint32_t rangeRows, uint32
 // taps.
 inline uint64_t Work(const HybridCausalConv1dTilingData& t, uint32_t channelRanges, uint32_t rowRanges) {
     const uint64_t units = Ceil(t.channels / kUnit, channelRanges), rows = Ceil(Most(t.tokens, 1), rowRanges);
-    // Half of the calls work on whole tiles, the others waste the lanes of a last repeat.
-    const uint64_t lanes = units * kUnit + RoundUp(uint32_t(units * kUnit), kLanes);
-    return lanes * (rows + (rowRanges == 1 ? 1 : t.width));
+    // Half of the calls work on whole tiles, the others waste the lanes of a last repeat; short rows move
+    // badly.
+    const uint64_t lanes = units * kUnit + RoundUp(uint32_t(units * kUnit), kLanes) + kLanes;
+    return lanes * (rows + (rowRanges == 1 || MeanRows(t) == 1 ? 1 : t.width));
 }
 
 }  // namespace conv1d
@@ -139,10 +164,14 @@ inline HybridCausalConv1dPlan PlanHybridCausalConv1d(const HybridCausalConv1dSha
 
     const uint32_t rangeChannels = Ceil(units, t.channelRanges) * kUnit;
     const uint32_t rangeRows = Ceil(t.tokens, t.rowRanges);
-    // Long sequences want tiles that fill many repeats, single steps whole lines.
-    const uint32_t wanted = Most(Least(rangeRows, MeanRows(t) >= 8 ? 32 : 4), t.width - 1);
+    // Long sequences want tiles of many rows, as far as rows of 256 channels leave room; single steps whole
+    // lines.
+    const uint32_t wanted = Most(Least(rangeRows, MeanRows(t) >= 8 ? p.localBytes / 8192 : 4), t.width - 1);
     for (uint32_t passes = 1;; ++passes) {
-        t.passChannels = passes == 1 ? rangeChannels : RoundUp(Ceil(rangeChannels, passes), kLanes);
+        t.passChannels = Ceil(rangeChannels, passes);
+        // Rows that fill periods of the banks keep what a call reads half a period apart.
+        if (passes != 1)
+            t.passChannels = RoundUp(t.passChannels, t.passChannels > 2 * kLanes ? 2 * kLanes : kLanes);
         const bool smallest = t.passChannels <= kLanes;
         if (t.passChannels > kMaxPass) continue;
         if (PlanTile(t, rangeRows, smallest ? t.width - 1 : wanted, p.localBytes) || smallest) break;

@@ -147,7 +147,7 @@ BROKEN = {
     ),
     "wrong type name": (
         {"changes": {"type": "RecurrentGatedDeltaNet"}},
-        "E C1 layer0: type: no OpDef of that name: got 'RecurrentGatedDeltaNet'; allowed RecurrentGatedDeltaRule",
+        "E C1 layer0: type: no OpDef of that name: got 'RecurrentGatedDeltaNet'; allowed ",
     ),
     "initial_state for state": (
         {"changes": {"input_names": INITIAL}},

@@ -25,15 +25,17 @@ class Taps {
     __aicore__ inline explicit Taps(const Data& t) : t_(t) {}
 
     __aicore__ inline void Init(AscendC::TPipe& pipe) {
-        const uint32_t pass = t_.passChannels;
-        Get(pipe, weights, buffers_[0], (t_.width + 1) * pass);
-        Get(pipe, wide, buffers_[1], (t_.stagedRows + t_.width - 1) * pass);
-        Get(pipe, sum, buffers_[2], t_.tileRows * pass);
-        Get(pipe, product_[0], buffers_[3], t_.tileRows * pass);
-        Get(pipe, product_[1], buffers_[4], t_.tileRows * pass);
-        if (!t_.activation) return;
-        Get(pipe, minusOne_, buffers_[5], kLanes);
-        AscendC::Duplicate(minusOne_, -1.0f, int32_t(kLanes));
+        const Places p = PlacesOf(t_);
+        FloatTensor all;
+        Get(pipe, all, buffer_, p.end);
+        weights = all[p.weights];
+        wide = all[p.wide];
+        sum = all[p.sum];
+        for (uint32_t i = 0; i < 2; ++i) {
+            product_[i] = all[p.product[i]];
+            minusOne_[i] = all[p.minusOne[i]];
+        }
+        if (t_.activation) AscendC::Duplicate(minusOne_[0], -1.0f, int32_t(2 * kLanes));
     }
 
     // weights <- taps and bias. SiLU takes both negated: the sum is then -a, what its exponential needs.
@@ -114,20 +116,23 @@ class Taps {
         const FloatTensor e = product_[0];
         AscendC::Exp(e, sum, int32_t(n));
         PipeBarrier<PIPE_V>();
-        const AscendC::BinaryRepeatParams params(1, 1, 1, 8, 0, 8);
-        for (uint32_t at = 0; at < n;) {
-            uint32_t repeats = (n - at) / kLanes, lanes = kLanes;
-            if (repeats > 255) repeats = 255;
-            if (repeats == 0) {
-                repeats = 1;
-                lanes = n - at;
-            }
-            AscendC::Sub(e[at], minusOne_, e[at], uint64_t(lanes), uint8_t(repeats), params);
-            at += repeats * lanes;
-        }
+        // Every other repeat at once: each with the constant in the other half of a period.
+        const uint32_t whole = n / kLanes;
+        for (uint32_t half = 0; half < 2; ++half) Complement(e, half, (whole + 1 - half) / 2, kLanes);
+        if (n % kLanes != 0) Complement(e, whole, 1, n % kLanes);
         PipeBarrier<PIPE_V>();
         AscendC::Div(sum, sum, e, int32_t(n));
         PipeBarrier<PIPE_V>();
+    }
+
+    // -1 - e of every second group of 64 lanes, from group `first` on
+    __aicore__ inline void Complement(const FloatTensor& e, uint32_t first, uint32_t groups, uint32_t lanes) {
+        const AscendC::BinaryRepeatParams params(1, 1, 1, 16, 0, 16);
+        for (uint32_t done = 0, some; done < groups; done += some) {
+            some = groups - done < kMaxRows ? groups - done : kMaxRows;
+            const FloatTensor at = e[(first + 2 * done) * kLanes];
+            AscendC::Sub(at, minusOne_[first % 2], at, uint64_t(lanes), uint8_t(some), params);
+        }
     }
 
     // The last W - 1 rows that the segment met become the first of `wide`: the next tile goes on behind them.
@@ -136,8 +141,8 @@ class Taps {
     }
 
     const Data& t_;
-    Buffer buffers_[6];
-    FloatTensor product_[2], minusOne_;
+    Buffer buffer_;
+    FloatTensor product_[2], minusOne_[2];
     uint32_t pitch_;
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +46,19 @@ class Profile:
         return "uncalibrated" if self.soc.uncalibrated else "estimate"
 
 
-def floors_of(op: str, arrays: Mapping[str, np.ndarray | None], soc: str) -> roofline.Floors | None:
-    """The operator's floors for these inputs; None when its module does not state them."""
+def floors_of(
+    op: str, arrays: Mapping[str, np.ndarray | None], soc: str, attrs: Mapping[str, Any] | None = None
+) -> roofline.Floors | None:
+    """The operator's floors for these inputs; None when its module does not state them.
+
+    A module whose work depends on attributes takes them as `floors(specs, soc, attrs)`.
+    """
     stated = getattr(case_module.module(op), "floors", None)
     specs = {n: check.Spec(a.shape, dtypes.name_of(a.dtype)) for n, a in arrays.items() if a is not None}
-    return stated(specs, soc) if stated else None
+    if stated is None:
+        return None
+    more = {"attrs": attrs or {}} if "attrs" in inspect.signature(stated).parameters else {}
+    return stated(specs, soc, **more)
 
 
 def run(
@@ -79,7 +88,7 @@ def run(
     result = sim.launch(op, arrays, attrs, soc=soc, checks="full", record=True, figures=over)
     if result.timing is None:
         raise check.refuse(op, "profile", "the launch gave no timing", got=None, allowed="a report", soc=soc)
-    return Profile(op, platform.load(soc), result.timing, floors_of(op, arrays, soc))
+    return Profile(op, platform.load(soc), result.timing, floors_of(op, arrays, soc, attrs))
 
 
 def _bytes(count: float) -> str:

@@ -28,6 +28,10 @@ from ..case import Arrays, Case
 
 OP = "hybrid_causal_conv1d"
 
+SLOT_TABLES = frozenset(
+    {"cache_indices"}
+)  # exported graphs: inputs of line numbers, which a batch-1 export fixes
+
 
 @dataclass(frozen=True)
 class Active:
@@ -161,7 +165,7 @@ def second_formula(
 
 
 def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
-    """Refuse data that the kernel would treat as padding, or leave unspecified, although the caller can hardly mean it.
+    """Refuse data that the kernel treats as padding, or leave unspecified, although the caller can hardly mean it.
 
     Legal padding stays legal: negative lines and pad_slot_id, empty sequences, accepted counts <= 0, rows behind the last
     sequence. Raises HybridOpsError naming the first bad element.
@@ -196,6 +200,31 @@ def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
         if accepted is not None and accepted[b] > most:
             rule = f"1..{most}, or <= 0 for padding"
             raise no("num_accepted_tokens", "out of range", f"{int(accepted[b])} at [{b}]", rule)
+
+
+def constant_faults(
+    constants: Mapping[str, np.ndarray], axes: Mapping[str, int]
+) -> Iterator[tuple[str, str, str]]:
+    """(input, fault, remedy) of constant offsets and counts in an exported graph; `axes` has the static sizes."""
+    offsets, accepted = constants.get("query_start_loc"), constants.get("num_accepted_tokens")
+    tokens, width, rows = axes.get("T"), axes.get("W"), axes.get("L")
+    if offsets is not None:
+        steps = np.diff(offsets.ravel())
+        whole = offsets.size and offsets.ravel()[0] == 0 and (tokens is None or offsets.ravel()[-1] == tokens)
+        if not whole or (steps < 0).any():
+            yield (
+                "query_start_loc",
+                f"constant {offsets.ravel()[:8].tolist()}, T is {'not known' if tokens is None else tokens}",
+                "write offsets from 0 to T that never decrease, not lengths",
+            )
+    if accepted is not None and width is not None and rows is not None:
+        most = rows - width + 2
+        if ((accepted < 1) | (accepted > most)).any():
+            yield (
+                "num_accepted_tokens",
+                f"constant {accepted.ravel()[:8].tolist()} outside 1..{most}: the sequence is skipped",
+                "write how many tokens the previous step accepted",
+            )
 
 
 Edit = Callable[[Arrays, np.random.Generator], None]
@@ -370,24 +399,29 @@ def cases(soc: str) -> list[Case]:
     return listed
 
 
-def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
+def floors(
+    specs: Mapping[str, check.Spec], soc: str, attrs: Mapping[str, Any] | None = None
+) -> roofline.Floors:
     """Cycles that no kernel of this operator can beat, every sequence active.
 
-    Memory: x in, y out, taps and offsets once; per sequence W - 1 rows of its line out, and in when there are no more rows than
-    sequences, which is an update. Vector, per element of y in fp32: a cast in and out, W multiplies, W - 1 additions.
-    SiLU (exponential, addition, division) is left out: whether it is asked for is no shape.
+    Memory: x in, y out, taps and offsets once; per sequence W - 1 rows of its line out, in update also in. Vector, per element of
+    y in fp32: a cast in and out (in update also of the rows before), W multiplies, W - 1 additions; for SiLU an exponential,
+    an addition and a division.
     """
     given = {name: spec for name, spec in specs.items() if spec is not None}
-    (rows, channels), width = given["x"].shape, int(given["weight"].shape[0])
-    sequences = min(int(given["query_start_loc"].shape[0]) - 1, int(rows))
-    line = (width - 1) * int(channels) * dtypes.NUMPY[given["x"].dtype].itemsize
+    attrs = attrs or {}
+    (rows, channels), width = (int(n) for n in given["x"].shape), int(given["weight"].shape[0])
+    sequences = min(int(given["query_start_loc"].shape[0]) - 1, rows)
+    history = sequences * (width - 1) * channels
+    size = dtypes.NUMPY[given["x"].dtype].itemsize
     small = sum(roofline.size(spec) for name, spec in given.items() if name != "conv_states")
-    history = sequences if sequences == rows else 0
-    elements = int(rows) * int(channels)
+    loaded = history if attrs.get("run_mode") else 0
+    elements = rows * channels
     passes = [
-        roofline.Pass("Cast.f16f32", 2 * elements + history * (width - 1) * int(channels)),
+        roofline.Pass("Cast.f16f32", 2 * elements + loaded),
         roofline.Pass("Mul.f32", width * elements),
-        roofline.Pass("Add.f32", (width - 1) * elements),
+        roofline.Pass("Add.f32", (width - 1 + ("bias" in given)) * elements),
     ]
-    written = roofline.size(given["x"]) + sequences * line
-    return roofline.floors(small + history * line, written, passes, soc)
+    if attrs.get("activation"):
+        passes += [roofline.Pass(f"{call}.f32", elements) for call in ("Exp", "Add", "Div")]
+    return roofline.floors(small + loaded * size, roofline.size(given["x"]) + history * size, passes, soc)
