@@ -57,6 +57,7 @@ constexpr uint32_t kMaxPass = 2032;    // a repeat's stride is at most 255 block
 constexpr uint32_t kMaxSegments = 16;  // sequences of a tile
 constexpr uint32_t kMaxTableEntries = 1024;
 constexpr uint32_t kBankPeriod = 512;      // bytes after which banks of local memory repeat
+constexpr uint32_t kRangeRows = 8;         // what a cut costs in rows: W - 1 read again, taps, a short tile
 constexpr uint32_t kReservedBytes = 8192;  // of the framework and of emulated calls
 
 inline uint32_t RoundUp(uint32_t value, uint32_t unit) { return (value + unit - 1) / unit * unit; }
@@ -124,7 +125,7 @@ inline uint64_t Work(const HybridCausalConv1dTilingData& t, uint32_t channelRang
     // Half of the calls work on whole tiles, the others waste the lanes of a last repeat; short rows move
     // badly.
     const uint64_t lanes = units * kUnit + RoundUp(uint32_t(units * kUnit), kLanes) + kLanes;
-    return lanes * (rows + (rowRanges == 1 || MeanRows(t) == 1 ? 1 : t.width));
+    return lanes * (rows + (rowRanges == 1 || MeanRows(t) == 1 ? 1 : kRangeRows));
 }
 
 }  // namespace conv1d

@@ -350,3 +350,44 @@ def test_constant_faults():
     }
     good = {"query_start_loc": np.array([0, 2, 5]), "num_accepted_tokens": np.array([3, 1])}
     assert not list(conv.constant_faults(good, axes))
+
+
+# -- export -------------------------------------------------------------------------------------------------------
+
+
+def test_node_comes_from_the_contract(tmp_path):
+    """A torch module with the operator exports as one Custom node that the checker accepts and the runner runs."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing to export")
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed: nothing to export to")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed: torch cannot export")
+    from hybrid_ops import torch_ops
+    from hybrid_ops.export import GraphRunner, onnx_export, save
+
+    arrays = call(lengths=(1,), rows=3)
+    arrays["cache_indices"][:] = 0
+    given = {n: torch_ops.from_numpy(a) for n, a in arrays.items()}
+
+    class Step(torch.nn.Module):
+        def forward(self, x, conv_states):
+            fixed = {n: given[n] for n in ("weight", "query_start_loc", "cache_indices")}
+            return hybrid_ops.hybrid_causal_conv1d(
+                x, conv_states=conv_states, **fixed, activation=1, run_mode=1, functional=True
+            )
+
+    inputs = {n: given[n] for n in ("x", "conv_states")}
+    with runtime.using(backend="reference"):
+        model = onnx_export.export_module(Step(), inputs, output_names=["y", "present"])
+    save.save_model(model, tmp_path / "conv.onnx")
+    graph = onnx.load(tmp_path / "conv.onnx").graph
+    [node] = [n for n in graph.node if n.op_type == "Custom"]
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    assert (attributes["type"], attributes["activation"], attributes["run_mode"]) == (
+        b"HybridCausalConv1d",
+        1,
+        1,
+    )
+    assert attributes["input_index"] == [0, 1, 2, 3, 5] and attributes["output_num"] == 2
+    made = GraphRunner(tmp_path / "conv.onnx").run({n: arrays[n] for n in inputs})
+    want = run(arrays, activation=1, run_mode=1)
+    compare.same_bits("y", made["y"], want["y"])
+    compare.same_bits("conv_states", made["present"], want["conv_states"])
