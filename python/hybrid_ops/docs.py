@@ -50,15 +50,18 @@ def _signature(op: contract.Op) -> str:
 
 
 def _columns(op: contract.Op, soc: str) -> str:
-    """Dtypes of the first input and of the in-place tensors, column by column."""
-    states = [t for t in op.inputs if t.name in op.mutated]
+    """Dtype of the first input per column, and of what differs between columns otherwise."""
+    first = op.inputs[0]
     cells = []
     for i in range(op.columns(soc)):
-        extra = [
-            f"{t.name} {t.dtypes[soc][i]}" for t in states if t.dtypes[soc][i] != op.inputs[0].dtypes[soc][i]
+        free = [
+            t
+            for t in op.inputs[1:]
+            if len(set(t.dtypes[soc])) > 1 and t.dtypes[soc][i] != first.dtypes[soc][i]
         ]
-        cells.append(op.inputs[0].dtypes[soc][i] + (f" ({', '.join(extra)})" if extra else ""))
-    return "; ".join(dict.fromkeys(cells)) or "no"
+        extra = [f"{t.name} {t.dtypes[soc][i]}" for t in free]
+        cells.append(first.dtypes[soc][i] + (f" ({', '.join(extra)})" if extra else ""))
+    return "; ".join(cells) or "no"
 
 
 def main(check: bool = False) -> int:
