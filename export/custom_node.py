@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybrid_ops import check, contract
+from hybrid_ops import case, check, contract
 from hybrid_ops.contract import Op, Tensor
 from hybrid_ops.export import cann_ops, dtypes
 from hybrid_ops.export.profiles import Profile, profile
@@ -38,6 +38,11 @@ STRUCTURE = (
 def find_op(type_name: str) -> Op | None:
     """The declaration behind a Custom node's `type`: of this package, or one of CANN's own operators."""
     return contract.by_type(type_name) or cann_ops.find(type_name)
+
+
+def facts(op: Op, name: str) -> Any:
+    """What the operator's own module says about exported graphs; empty for operators of CANN."""
+    return getattr(case.module(op.name), name, {}) if op.name in contract.load() else {}
 
 
 def _refuse(op: Op, argument: str, wrong: str, got: object, allowed: object) -> check.HybridOpsError:
@@ -152,8 +157,9 @@ def custom_attributes(
         )
     if target.typed and own:
         written["dtype"] = int(dtypes.ONNX[output_dtypes[0]])
-        written["output_types"] = [dtypes.MINDSPORE[name] for name in output_dtypes]
-        written["outputs_shape"] = outputs_shape(op, output_shapes)
+        if not facts(op, "UNTYPED_OUTPUTS"):
+            written["output_types"] = [dtypes.MINDSPORE[name] for name in output_dtypes]
+            written["outputs_shape"] = outputs_shape(op, output_shapes)
     for attr in op.attrs:
         value = attrs.get(attr.name, attr.default)
         if value is not None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from hybrid_ops import case, contract
+from hybrid_ops import contract
 from hybrid_ops.contract import Op
-from hybrid_ops.export.custom_node import axes_of_rank
+from hybrid_ops.export.custom_node import axes_of_rank, facts
 from hybrid_ops.export.graph_view import CustomNode, Graph
 from hybrid_ops.export.lite_rules import Problem, Target, rule
 
@@ -23,11 +22,6 @@ LITE_KINDS = {
     "list_int": "INTS",
 }
 GENERATORS = frozenset({"OneHot", "Range", "CumSum", "NonZero", "Tile", "Loop"})
-
-
-def _facts(op: Op, name: str) -> Any:
-    """What the operator's own module says about exported graphs; empty for operators of CANN."""
-    return getattr(case.module(op.name), name, {}) if op.name in contract.load() else {}
 
 
 def names_differ(attribute: str, got: list[str], wanted: list[str], op: Op) -> Iterator[Problem]:
@@ -160,7 +154,7 @@ def required_attributes(node: CustomNode, graph: Graph, target: Target, op: Op) 
 @rule("C12", "S", "the scale is there and belongs to this head size", scope="contract")
 def scale(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
     for attr in op.attrs:
-        axis = _facts(op, "SCALES").get(attr.name, "")
+        axis = facts(op, "SCALES").get(attr.name, "")
         size = bound_axes(node, graph, target, op)[0].get(axis)
         if size is None:
             continue
@@ -180,7 +174,7 @@ def scale(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Pr
 @rule("C13", "S", "slot tables are constant zeros", scope="contract")
 def slot_tables(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
     for name, tensor in node.bound(target.gaps).items():
-        if name not in _facts(op, "SLOT_TABLES") or tensor in graph.inputs:
+        if name not in facts(op, "SLOT_TABLES") or tensor in graph.inputs:
             continue
         value = graph.constant(tensor)
         if value is None:
@@ -197,7 +191,7 @@ def slot_tables(node: CustomNode, graph: Graph, target: Target, op: Op) -> Itera
 
 @rule("C14", "S", "constants that count tokens agree with the tokens there are", scope="contract")
 def counts(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
-    judge = _facts(op, "constant_faults")
+    judge = facts(op, "constant_faults")
     if not judge:
         return
     axes, _ = bound_axes(node, graph, target, op)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hybrid_ops import contract
 from hybrid_ops.contract import Op
 from hybrid_ops.export import dtypes
-from hybrid_ops.export.custom_node import RUNTIME_AXES, axes_of_rank
+from hybrid_ops.export.custom_node import RUNTIME_AXES, axes_of_rank, facts
 from hybrid_ops.export.graph_view import CustomNode, Graph
 from hybrid_ops.export.lite_rules import Problem, Target, rule
 from hybrid_ops.export.rules_contract import bound_axes
@@ -64,6 +64,8 @@ def output_types(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iter
     got = node.values.get("output_types")
     fix = f"write INTS {numbers} (MindSpore numbering)"
     if got is None:
+        if facts(op, "UNTYPED_OUTPUTS"):
+            return
         yield "output_types", "missing: outputs are allocated with the wrong element size", fix
     elif node.kinds["output_types"] != "INTS":
         yield "output_types", f"is {node.kinds['output_types']}, must be INTS", fix
@@ -140,6 +142,8 @@ def parse_shapes(text: str) -> list[list[int]]:
 @rule("T6", "E", "outputs_shape is well formed", scope="contract", since=(2, 9))
 def outputs_shape_form(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
     if "outputs_shape" not in node.kinds:
+        if facts(op, "UNTYPED_OUTPUTS"):
+            return
         yield "outputs_shape", "missing: output shapes cannot be read", "write rank,dim,… of every output"
         return
     try:

@@ -24,6 +24,10 @@ from ..case import Arrays, Case
 
 OP = "chunk_gated_delta_rule"
 CHUNK = 64
+# Exported graphs: attribute -> axis whose size ** -0.5 it is; nodes of this type carry dtype, but neither output_types nor
+# outputs_shape (so the models exported elsewhere have them).
+SCALES = {"scale_value": "DK"}
+UNTYPED_OUTPUTS = True
 # exp of it is below every normal float32, and sums of it stay finite where -inf would not.
 LEAST_LOG_DECAY = -100.0
 
@@ -159,6 +163,25 @@ def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
             wrong = "log decay above 0 or NaN" if name == "g" else "not finite"
             allowed = "<= 0 (-inf resets)" if name == "g" else "finite"
             raise refuse(name, wrong, got=f"{float(data[tuple(bad[0])])} at {at}", allowed=allowed)
+
+
+def constant_faults(
+    constants: Mapping[str, np.ndarray], axes: Mapping[str, int]
+) -> Iterator[tuple[str, str, str]]:
+    """(input, fault, remedy) of constant lengths in an exported graph; `axes` has the static sizes."""
+    lengths, tokens = constants.get("actual_seq_lengths"), axes.get("T")
+    if lengths is None:
+        return
+    shown, total = lengths.ravel()[:8].tolist(), int(lengths.sum())
+    if tokens is None:
+        yield (
+            "actual_seq_lengths",
+            f"constant {shown} although T is dynamic",
+            "derive it from the shape of query",
+        )
+    elif total != tokens:
+        fault = f"constant {shown} adds up to {total}, T is {tokens}"
+        yield "actual_seq_lengths", fault, "write lengths, not offsets, that add up to T"
 
 
 def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
