@@ -13,9 +13,9 @@ Mapping onto recurrent_gated_delta_rule and chunk_gated_delta_rule (NK = NV = H)
     final state                       <- state, transposed back, as float32
 
 Precision: on ascend310p the state is stored as float16, so the float32 state is rounded on the way in and the final
-state on the way out (in between it is float32); on ascend910b it is stored as float32 but query, key, value and beta are bfloat16. float32 operands fit
-neither chip: they are rounded to the chip's type, and a PrecisionWarning says so once. Only backend="reference"
-computes them unrounded.
+state on the way out (in between it is float32); on ascend910b it is stored as float32 but query, key, value and beta
+are bfloat16. float32 operands fit neither chip: they are rounded to the chip's type, and a PrecisionWarning says so
+once. Only backend="reference" computes them unrounded.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 
@@ -147,7 +148,7 @@ def gated_delta_rule(
     Raises:
         GatedDeltaError: the input is refused; nothing ran and nothing was written.
     """
-    return _run(TOKENS, input, None, backend, soc, checks)
+    return _refusing(TOKENS, input, None, backend, soc, checks)
 
 
 def chunk_gated_delta_rule(
@@ -169,7 +170,16 @@ def chunk_gated_delta_rule(
     Raises:
         GatedDeltaError: the input or chunk_size is refused; nothing ran and nothing was written.
     """
-    return _run(CHUNKS, input, chunk_size, backend, soc, checks)
+    return _refusing(CHUNKS, input, chunk_size, backend, soc, checks)
+
+
+def _refusing(name: str, *args: Any) -> GatedDeltaOutput:
+    try:
+        return _run(name, *args)
+    except check.HybridOpsError as error:
+        if type(error) is check.HybridOpsError:  # not a hazard, which is no fault of the input
+            raise GatedDeltaError(str(error)) from error
+        raise
 
 
 def _run(
@@ -181,8 +191,12 @@ def _run(
     checks: str | None,
 ) -> GatedDeltaOutput:
     op, held = contract.load()[OPS[name]], STATE[name]
-    usual = "ascend310p" if getattr(input.query, "dtype", None) == torch.float16 else "ascend910b"
-    family = check.find_soc(op, soc) if soc else usual
+    if not isinstance(input, GatedDeltaInput):
+        raise _refusals(name, soc or "every SoC")(
+            "input", "wrong type", type(input).__name__, "GatedDeltaInput"
+        )
+    half = getattr(input.query, "dtype", None) == torch.float16
+    family = check.find_soc(op, soc) if soc else "ascend310p" if half else "ascend910b"
     refuse = _refusals(name, family)
     _check(input, refuse)
     if name == CHUNKS:
@@ -199,7 +213,7 @@ def _run(
         warnings.warn(
             f"{name}: {family} computes {OPERANDS[input.query.dtype]} operands as {OPERANDS[operand]} and stores the state "
             f"as {OPERANDS[stored]}",
-            PrecisionWarning, stacklevel=3,
+            PrecisionWarning, stacklevel=4,
         )  # fmt: skip
     b, h, t, _ = input.query.shape
     device = input.query.device
@@ -217,31 +231,9 @@ def _run(
         made = case.module(op.name).meaning(**arrays, scale_value=float(input.query_scale))
         out, state = (torch_ops.from_numpy(made[o.name]) for o in op.outputs)
     else:
-        out, state = _on_chip(op, tensors, float(input.query_scale), chosen, soc or family, checks)
+        out, state = torch_ops.call(
+            op, tensors, {"scale_value": float(input.query_scale)}, functional=True, backend=chosen, soc=soc or family,
+            checks=checks, validate=None,
+        )  # fmt: skip
     output = out.to(input.query.dtype).unflatten(0, (b, t)).transpose(1, 2).contiguous()
     return GatedDeltaOutput(output, state.transpose(2, 3).float().contiguous())
-
-
-def _on_chip(
-    op: contract.Op,
-    tensors: dict[str, torch.Tensor],
-    scale: float,
-    backend: str | None,
-    soc: str,
-    checks: str | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    try:
-        return torch_ops.call(
-            op,
-            tensors,
-            {"scale_value": scale},
-            functional=True,
-            backend=backend,
-            soc=soc,
-            checks=checks,
-            validate=None,
-        )
-    except check.HybridOpsError as error:
-        if type(error) is check.HybridOpsError:
-            raise GatedDeltaError(str(error)) from error
-        raise
