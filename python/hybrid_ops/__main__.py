@@ -109,7 +109,8 @@ def build(
     from . import sim_build
 
     socs = [check.find_soc(None, s) for s in soc or []]
-    for library in track(sim_build.build_all(socs), "build", console=Console(stderr=True), transient=True):
+    errors, total = Console(stderr=True), len(sim_build.builds(socs))
+    for library in track(sim_build.build_all(socs), "build", total=total, console=errors, transient=True):
         console.print(str(library), markup=False, highlight=False)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache, partial
 from pathlib import Path
 
 import jinja2
@@ -191,16 +193,29 @@ def load_kernel(path: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
-def build_all(socs: Sequence[str] = ()) -> list[Path]:
-    """Build the core, the host side and every kernel library ahead of time; returns their paths."""
+def builds(socs: Sequence[str] = ()) -> list[Callable[[], Path]]:
+    """One call per library: the core, the host side, every kernel (of the given SoC families)."""
     from . import contract
 
-    done = [core_library(), host.library_path()]
+    calls: list[Callable[[], Path]] = [core_library, host.library_path]
     for op in contract.load().values():
-        for soc in op.socs:
-            if not socs or soc in socs:
-                kinds = ["vector", "cube"] if cores_of(op, soc)[0] else ["vector"]
-                done += [
-                    compile_kernel(op, soc, c, core=kind) for c in range(op.columns(soc)) for kind in kinds
-                ]
-    return done
+        for soc in (s for s in op.socs if not socs or s in socs):
+            kinds = ["vector", "cube"] if cores_of(op, soc)[0] else ["vector"]
+            for column in range(op.columns(soc)):
+                calls += [partial(compile_kernel, op, soc, column, core=kind) for kind in kinds]
+    return calls
+
+
+def build_all(socs: Sequence[str] = ()) -> Iterator[Path]:
+    """Build everything ahead of time, a compile per processor; yields each library as it is done.
+
+    Raises:
+        SimulatorError: something does not compile; what had not begun is given up.
+    """
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        try:
+            for done in as_completed([pool.submit(call) for call in builds(socs)]):
+                yield done.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
