@@ -70,7 +70,9 @@ def export_module_legacy(
 @contextmanager
 def _symbolics(opset: int) -> Iterator[None]:
     """Registers a symbolic function per operator and removes it again: the registry belongs to the process."""
-    own = {f"{NAMESPACE}::{op.name}_functional": op for op in contract.load().values()}
+    ops = contract.load().values()
+    own = {f"{NAMESPACE}::{op.name}_functional": op for op in ops}
+    own |= {f"{NAMESPACE}::{op.name}": op for op in ops if not op.mutated}
     own |= {f"{cann_torch.NAMESPACE}::{op.name}": op for op in cann_ops.OPS.values()}
     names = {name: _symbolic(op) for name, op in own.items()}
     names[f"{chunk_graph.NAMESPACE}::chunk_rule"] = chunk_graph.symbolic
@@ -114,7 +116,8 @@ def _symbolic(op: Op) -> Callable[..., Any]:
         outputs = made if isinstance(made, (tuple, list)) else [made]
         axes = _axes(op, {name: tensors[name] for name in present})
         for tensor, value in zip(op.outputs, outputs, strict=True):
-            like = tensors[tensor.inplace or op.inputs[0].name].type()
+            same = (t.name for t in op.inputs if t.name in present and t.dtypes == tensor.dtypes)
+            like = tensors[tensor.inplace or next(same, op.inputs[0].name)].type()
             sizes = [contract.size_of(word, axes) if word in axes else None for word in tensor.axes[0]]
             value.setType(like.with_sizes(sizes))
         return made

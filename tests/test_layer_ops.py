@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -219,3 +221,47 @@ def test_twenty_runs_are_one(name, soc):
         for _ in range(20)
     }
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("exporter", ["onnx_export.export_module", "legacy_export.export_module_legacy"])
+@pytest.mark.parametrize("functional", [False, True], ids=["plain", "functional"])
+def test_nodes_come_from_the_contract(exporter, functional, tmp_path):
+    """A torch module with both operators exports as Custom nodes that the checker accepts and the runner runs."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing to export")
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed: nothing to export to")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed: torch cannot export")
+    module, function = exporter.split(".")
+    export = getattr(importlib.import_module(f"hybrid_ops.export.{module}"), function)
+    from hybrid_ops.export import GraphRunner, save
+
+    given = {"x": (6, 32), "z": (6, 32), "a": (2, 12), "b": (2, 12)}
+    torch.manual_seed(0)
+    inputs = {n: torch.randn(shape).half() for n, shape in given.items()}
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.rate, self.bias = (torch.nn.Parameter(torch.rand(n)) for n in (32, 12, 12))
+
+        def forward(self, x, z, a, b):
+            out = hybrid_ops.hybrid_gated_rms_norm(x, z, self.weight, eps=1e-5, functional=functional)
+            g, beta = hybrid_ops.hybrid_gated_delta_gate(a, b, self.rate, self.bias, functional=functional)
+            return out * 2, g.exp(), beta
+
+    layer = Layer()
+    with runtime.using(backend="reference"), torch.no_grad():
+        model = export(layer, inputs, output_names=["out", "decay", "beta"])
+        want = layer(**inputs)
+    save.save_model(model, tmp_path / "layer.onnx")
+    loaded = onnx.load(tmp_path / "layer.onnx")
+    nodes = {
+        onnx.helper.get_node_attr_value(n, "type"): n for n in loaded.graph.node if n.op_type == "Custom"
+    }
+    assert set(nodes) == {b"HybridGatedRmsNorm", b"HybridGatedDeltaGate"}
+    assert onnx.helper.get_node_attr_value(nodes[b"HybridGatedRmsNorm"], "eps") == pytest.approx(1e-5)
+    assert onnx.helper.get_node_attr_value(nodes[b"HybridGatedDeltaGate"], "output_num") == 2
+    made = GraphRunner(tmp_path / "layer.onnx").run({n: t.numpy() for n, t in inputs.items()})
+    for name, tensor in zip(("out", "decay", "beta"), want, strict=True):
+        np.testing.assert_allclose(
+            made[name].astype(float), tensor.numpy().astype(float), rtol=2e-3, atol=1e-3
+        )
