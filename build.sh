@@ -15,7 +15,7 @@ usage: ./build.sh VERB
   test        what CI runs: format, types, contract, tests
   sim         build the simulator and every operator for every SoC ahead of time; with FILE.asc …: run those samples
   check-cann  compile every kernel and host source against real CANN headers (ASCEND_HOME_PATH)
-  bench       print the benchmark tables (benchmarks/)
+  bench       print a benchmark table: bench [NAME of a file in benchmarks/, rgdr by default]
   docs        regenerate the generated pages and the README tables
   clean       remove build/ and the virtual environment
 TEXT
@@ -75,7 +75,12 @@ case $verb in
     bench)
         setup
         py -m hybrid_ops build
-        py benchmarks/rgdr.py "$@"
+        table=rgdr
+        if [ -f "benchmarks/${1:-}.py" ]; then
+            table=$1
+            shift
+        fi
+        py "benchmarks/$table.py" "$@"
         ;;
     docs)
         setup

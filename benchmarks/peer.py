@@ -1,10 +1,11 @@
-"""Runs somebody else's kernel file of the same operator: any .cpp with our argument order, its tiling given as fields.
+"""Runs somebody else's kernel file of the same operator: any .cpp that takes our arguments, its tiling given as fields.
 
-The tiling file (JSON) says how to enter the kernel and, for each batch size, what its tiling struct holds:
+The tiling file (JSON) says how to enter the kernel and, for each case (a batch size), what its tiling struct holds:
 
     {"entry": "kernel_function", "label": "name", "workspace_bytes": 0, "defines": {"NAME": "value"},
      "cases": {"1": {"block_dim": 8, "tiling_key": 0, "fields": [["name", "uint32", 7], ["scale", "float32", 0.5]]}}}
 
+"arguments" lists input and output names where the kernel's order is not ours, "include" folders beside the kernel's.
 Fields are laid out in order with natural alignment; the struct is padded to 8 bytes.
 """
 
@@ -62,6 +63,8 @@ class Peer:
     workspace_bytes: int
     defines: Mapping[str, str | None]
     cases: Mapping[str, Mapping[str, Any]]
+    arguments: Sequence[str] = ()
+    include: Sequence[Path] = ()
 
     @classmethod
     def read(cls, kernel: Path, tiling: Path, soc: str) -> Peer:
@@ -69,11 +72,12 @@ class Peer:
         table = json.loads(tiling.read_text(encoding="utf-8"))
         return cls(
             kernel, table["entry"], table.get("label", table["entry"]), soc, table.get("workspace_bytes", 0),
-            table.get("defines", {}), table["cases"],
+            table.get("defines", {}), table["cases"], table.get("arguments", ()),
+            [tiling.parent / folder for folder in table.get("include", ())],
         )  # fmt: skip
 
     def launch(
-        self, op: str, arrays: Mapping[str, np.ndarray | None], batch: int, chip: str, **options: Any
+        self, op: str, arrays: Mapping[str, np.ndarray | None], batch: int | str, chip: str, **options: Any
     ) -> sim.Result:
         """Run the kernel on the operator's inputs; outputs by name as `sim.launch` gives them.
 
@@ -85,7 +89,7 @@ class Peer:
             raise check.refuse(
                 "benchmark",
                 "peer tiling",
-                "batch size missing",
+                "case missing",
                 got=batch,
                 allowed=check.words(self.cases),
                 soc=chip,
@@ -96,7 +100,7 @@ class Peer:
             self.entry,
             self.defines,
             self.soc,
-            include=[self.kernel.parent],
+            include=[self.kernel.parent, *self.include],
             name=f"peer-{self.entry}",
         )
         specs = {n: check.Spec(a.shape, dtypes.name_of(a.dtype)) for n, a in arrays.items() if a is not None}
@@ -115,6 +119,8 @@ class Peer:
             size = int(np.prod(spec.shape)) * dtypes.NUMPY[spec.dtype].itemsize
             args.append(sim.Argument(tensor.name, sim.OUTPUT, size=size))
             by_name[tensor.name] = args[-1]
+        if self.arguments:
+            args = [by_name[name] for name in self.arguments]
         args.append(sim.Argument("workspace", sim.WORKSPACE, size=self.workspace_bytes))
         args.append(sim.Argument("tiling", sim.TILING, np.frombuffer(pack(plan["fields"]), np.uint8)))
         result = sim.launch_kernel(
