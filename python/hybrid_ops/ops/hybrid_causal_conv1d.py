@@ -154,7 +154,7 @@ def second_formula(
         lines[s.line, : width - 2] = register[2:] if s.keep else lines[s.line, : width - 2]
         for step, t in enumerate(range(s.begin, s.end)):
             register = np.concatenate([register[1:], x[t : t + 1]])
-            total = np.einsum("wd,wd->d", register.astype(float), weight.astype(float))
+            total: Any = np.einsum("wd,wd->d", register.astype(float), weight.astype(float))
             total += 0 if bias is None else bias.astype(float)
             y[t] = (0.5 * total * (1 + np.tanh(total / 2)) if activation else total).astype(y.dtype)
             if s.keep:
