@@ -118,7 +118,7 @@ def meaning(
         if s.window is not None:
             before = lines[s.line, s.window : s.window + width - 1]
         window = np.concatenate([before, x[s.begin : s.end]])
-        total = np.zeros((s.end - s.begin, x.shape[1]), precision)
+        total: Any = np.zeros((s.end - s.begin, x.shape[1]), precision)
         for j in range(width):
             total += weight[j].astype(precision) * window[j : j + len(total)].astype(precision)
         if bias is not None:
@@ -154,7 +154,7 @@ def second_formula(
         lines[s.line, : width - 2] = register[2:] if s.keep else lines[s.line, : width - 2]
         for step, t in enumerate(range(s.begin, s.end)):
             register = np.concatenate([register[1:], x[t : t + 1]])
-            total: Any = np.einsum("wd,wd->d", register.astype(float), weight.astype(float))
+            total = np.einsum("wd,wd->d", register.astype(float), weight.astype(float))
             total += 0 if bias is None else bias.astype(float)
             y[t] = (0.5 * total * (1 + np.tanh(total / 2)) if activation else total).astype(y.dtype)
             if s.keep:
