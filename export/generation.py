@@ -26,6 +26,7 @@ from hybrid_ops.export.weights import CheckpointWeights, RandomWeights, Weights,
 COMPONENTS = ("prefill", "decode")
 WEIGHTS = ("copy", "reference", "random")
 SHARD_BYTES = 1 << 30
+_ONNX_NAMES = {torch.float16: "FLOAT16", torch.float32: "FLOAT", torch.bfloat16: "BFLOAT16"}
 Stage = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 
 
@@ -147,6 +148,9 @@ def _trace(
 ) -> onnx_ir.Model:
     build = build_prefill if name == "prefill" else build_decode
     model, mode = without_weights(source, dtype)
+    kind = onnx_ir.DataType[_ONNX_NAMES[dtype]].numpy()
+    for parameter, value in model.named_parameters():  # what does not fit is refused before the long work
+        supply.tensor(parameter, kind, tuple(value.shape), base)
     if options["exporter"] == "legacy":
         return build(with_weights(source, dtype, supply), **options)
     return build(model, mode=mode, attach=lambda graph: attach(graph, supply, base), **options)

@@ -26,12 +26,12 @@ from hybrid_ops.contract import Op
 from hybrid_ops.export import cann_ops, cann_torch, chunk_graph, dtypes
 from hybrid_ops.export.custom_node import OP_TYPE, PRIVATE_DOMAIN, PRIVATE_VERSION, custom_attributes, find_op
 from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
+from hybrid_ops.export.simplify import simplify
 
 # 18 is the newest opset whose every operator has a parser in the open converter; from 23 on torch writes Attention
 # and RMSNormalization, which have none.
 OPSET = 18
 NAMESPACE = "hybrid_ops"
-FOLDED = 1 << 13  # elements; larger constants are weights
 PRESENT = "input_names"  # while exporting: names of the wired inputs only; finish() writes the full list
 
 
@@ -73,16 +73,8 @@ def export_module(
     model = program.model
     if attach is not None:
         attach(model)
-        onnxscript.optimizer.optimize_ir(model, should_fold=_no_weight)
+        simplify(model)
     return finish(model, target)
-
-
-def _no_weight(node: onnx_ir.Node) -> bool | None:
-    """Transposes are folded whatever their size; that would read every weight into memory."""
-    large = any(
-        v is not None and v.const_value is not None and v.const_value.size > FOLDED for v in node.inputs
-    )
-    return False if node.op_type == "Transpose" and large else None
 
 
 def name_dimensions(model: onnx_ir.Model, names: Mapping[str, Mapping[int, str]]) -> onnx_ir.Model:

@@ -200,7 +200,8 @@ def _room(path: Path, total: int) -> None:
 
 
 def _unwritable(path: Path, error: OSError) -> check.HybridOpsError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    # A short write of ndarray.tofile has no number.
+    full = error.errno in (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     wrong = "no room left while writing" if full else "cannot be written"
     return check.refuse(
         "export", "out", wrong, got=f"{path} ({error.strerror or error})",

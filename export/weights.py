@@ -21,6 +21,8 @@ from hybrid_ops.export.checkpoint import Checkpoint
 
 # Tensors of fewer bytes are never referenced: they stand in the model itself.
 SMALL = 1 << 14
+# Stacked weights of the model -> what a checkpoint with one matrix per expert calls their parts, in order.
+STACKED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
 
 
 class Weights(Protocol):
@@ -63,6 +65,8 @@ class CheckpointWeights:
         self, name: str, dtype: np.dtype, shape: tuple[int, ...], base: Path
     ) -> onnx_ir.TensorProtocol:
         entry = self.checkpoint.find(name)
+        if entry is None and name.rsplit(".", 1)[-1] in STACKED:
+            return self._stacked(name, dtype, shape)
         if entry is None:
             raise _refuse(
                 "not in the checkpoint", name, f"a checkpoint of this model in {self.checkpoint.folder}"
@@ -82,6 +86,34 @@ class CheckpointWeights:
                 hint="copy the weights, or pass that --dtype",
             )
         return entry.external(base)
+
+    def _stacked(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> onnx_ir.TensorProtocol:
+        """All experts' weights in one tensor, from a checkpoint that has a matrix per expert and projection."""
+        front, leaf = name.rsplit(".", 1)
+        names = [[f"{front}.{expert}.{part}.weight" for part in STACKED[leaf]] for expert in range(shape[0])]
+        parts = [[self.checkpoint.find(part) for part in expert] for expert in names]
+        for expert, found in zip(names, parts, strict=True):
+            for part, entry in zip(expert, found, strict=True):
+                wanted = (shape[1] // len(expert), shape[2])
+                if entry is None or entry.shape != wanted:
+                    got = "nothing" if entry is None else list(entry.shape)
+                    raise _refuse(f"{part} does not fit", got, f"{list(wanted)} as config.json says")
+        if self.reference:
+            raise _refuse(
+                "experts are stored one by one", name, "a checkpoint with stacked experts", "copy the weights"
+            )
+
+        def make() -> np.ndarray:
+            out = np.empty(shape, dtype)
+            for expert, found in enumerate(parts):
+                rows = 0
+                for entry in found:
+                    assert entry is not None
+                    out[expert, rows : rows + entry.shape[0]] = entry.array()
+                    rows += entry.shape[0]
+            return out
+
+        return lazy(make, name, dtype, shape)
 
     def check_place(self, base: Path) -> None:
         """Refuse a target folder from which the checkpoint cannot be referenced: loaders accept only files below it."""
