@@ -10,9 +10,9 @@ pytest.importorskip("transformers")
 
 from hybrid_ops import HybridOpsError, runtime  # noqa: E402
 from hybrid_ops.export import accuracy  # noqa: E402
-from hybrid_ops.models import fused as fused_module  # noqa: E402
+from hybrid_ops.models import gated_delta_net  # noqa: E402
 from hybrid_ops.models.families import small_model  # noqa: E402
-from hybrid_ops.models.fused import FusedGatedDeltaNet, fused  # noqa: E402
+from hybrid_ops.models.gated_delta_net import FusedGatedDeltaNet, fused  # noqa: E402
 
 HEADS = {
     "linear_num_key_heads": 2,
@@ -130,7 +130,7 @@ def test_no_step_is_left_to_torch(monkeypatch, soc):
 
 def test_layers_are_restored():
     model = small_model("qwen3_5", **HEADS)
-    layers = [m for m in model.modules() if fused_module.is_gated_delta_net(m)]
+    layers = [m for m in model.modules() if gated_delta_net.is_gated_delta_net(m)]
     with pytest.raises(RuntimeError, match="inside"), fused(model):
         raise RuntimeError("inside")
     assert len(layers) == 2 and not any("forward" in vars(layer) for layer in layers)
