@@ -69,11 +69,12 @@ class Kernel {
             if (b + 1 < t_.sequences) states_.Fetch(b + 1);
             for (int64_t token = begin; token < end;) {
                 tokens_.Need(token);
-                int64_t n = (end < tokens_.End() ? end : tokens_.End()) - token;
-                if (n > kStepTokens) n = kStepTokens;
+                const int64_t blockEnd = tokens_.EndOf(token), until = end < blockEnd ? end : blockEnd;
+                const uint32_t n = StepSize(until - token);
                 tokens_.Wait();
-                step_.Run(token, uint32_t(n));
-                StoreOut(token, uint32_t(n));
+                step_.Prepare(token, n);
+                step_.Run(token, n, StepSize(until - token - n));
+                StoreOut(token, n);
                 token += n;
             }
             begin = end;
@@ -81,6 +82,10 @@ class Kernel {
         }
         tokens_.Finish();
         ZeroRows(begin);
+    }
+
+    __aicore__ inline uint32_t StepSize(int64_t left) const {
+        return left < int64_t(kStepTokens) ? uint32_t(left) : kStepTokens;
     }
 
     // Rows of all tokens from `begin` on.

@@ -26,11 +26,12 @@ struct ChunkGatedDeltaRuleTilingData {
     uint32_t rows;        // most rows of an item
     uint32_t rowPitch;    // rows rounded up to 16: elements of a vector with one value per row
     uint32_t keys;        // most key heads of an item
-    uint32_t tokenBlock;  // tokens whose keys, queries, values and gates are prepared at once
-    uint32_t pieceRows;   // rows in which the state is moved
-    uint32_t entries;     // most lengths to be copied and read locally
-    uint32_t hasGate;     // g present
-    float scale;          // scale_value
+    uint32_t
+        tokenBlock;  // tokens whose keys, queries, values and gates are prepared at once; two blocks are kept
+    uint32_t pieceRows;  // rows in which the state is moved
+    uint32_t entries;    // most lengths to be copied and read locally
+    uint32_t hasGate;    // g present
+    float scale;         // scale_value
 };
 
 // Tiling keys: bit 0, DK or DV leaves a tail.
@@ -86,8 +87,9 @@ inline uint32_t TileElements(const ChunkGatedDeltaRuleTilingData& t) {
 inline uint32_t PartialElements(const ChunkGatedDeltaRuleTilingData& t) {
     return PadTo(t.rows, 8) * PieceSums(t.keyPitch) * 8 + kLanes;
 }
-inline uint32_t LevelElements(const ChunkGatedDeltaRuleTilingData& t) {
-    return PadTo(t.rows, 8) * PieceSums(t.keyPitch) + kLanes;
+inline uint32_t LevelElements(const ChunkGatedDeltaRuleTilingData& t, uint32_t level) {
+    const uint32_t sums = PieceSums(t.keyPitch) >> level;
+    return (sums > 1 ? PadTo(t.rows, 8) * sums : 0) + kLanes;
 }
 inline uint32_t StepElements(const ChunkGatedDeltaRuleTilingData& t) {
     return kStepTokens * t.rowPitch + kLanes;
@@ -104,13 +106,13 @@ inline uint32_t StagedElements(const ChunkGatedDeltaRuleTilingData& t) {  // of 
 
 inline uint64_t LocalBytes(const ChunkGatedDeltaRuleTilingData& t, uint32_t stateBytes, bool paddedMoves) {
     const uint64_t prepared = uint64_t(t.tokenBlock) * t.keys;
-    uint64_t floats = 2 * TileElements(t) + kBankPeriod / 8;                  // state, product
-    floats += 2 * PartialElements(t) + 4 * LevelElements(t);                  // sums
-    floats += 4 * StepElements(t) + 2 * PadTo(t.rows, 8) * 8 + 2 * kLanes;    // step vectors, columns, line
-    floats += 2 * prepared * t.keyPitch + t.tokenBlock * t.rowPitch;          // keys, queries, values
-    floats += PairElements(t) + 2 * GateElements(t) + t.entries + 8;          // pairs, gates, lengths
-    if (!paddedMoves) floats += PadTo(t.rows, 8) * 8;                         // broadcast table
-    uint64_t bytes = floats * 4 + StagedElements(t) * 2 + kZeroElements * 2;  // staged tokens, zeros
+    uint64_t floats = 2 * TileElements(t) + kBankPeriod / 8;                             // state, product
+    floats += 2 * PartialElements(t) + 2 * (LevelElements(t, 0) + LevelElements(t, 1));  // sums
+    floats += 4 * StepElements(t) + 2 * kLanes;                                          // step vectors, line
+    floats += 2 * (2 * prepared * t.keyPitch + t.tokenBlock * t.rowPitch);           // keys, queries, values
+    floats += 2 * (PairElements(t) + 2 * GateElements(t)) + t.entries + 8;           // pairs, gates, lengths
+    if (!paddedMoves) floats += PadTo(t.rows, 8) * 8;                                // broadcast table
+    uint64_t bytes = floats * 4 + StagedElements(t) * 2 + kZeroElements * 2;         // staged tokens, zeros
     bytes += 4 * (t.pieceRows * t.keyPitch * stateBytes) + 2 * StepElements(t) * 2;  // state pieces, out rows
     return bytes + 1024;  // rounding of each buffer
 }

@@ -35,12 +35,16 @@ class Tokens {
         if (t_.hasGate) gate_.SetGlobalBuffer((__gm__ float*)a.g);
         valueRows_.Init(t_.rowPitch);
         const uint32_t prepared = t_.tokenBlock * t_.keys * t_.keyPitch, gates = GateElements(t_);
-        Workspace::Get(pipe, keys_, buffers_[0], prepared);
-        Workspace::Get(pipe, queries_, buffers_[1], prepared);
-        Workspace::Get(pipe, values_, buffers_[2], t_.tokenBlock * t_.rowPitch);
-        Workspace::Get(pipe, pairs_, buffers_[3], PairElements(t_));
-        Workspace::Get(pipe, alpha_, buffers_[4], gates);
-        Workspace::Get(pipe, betas_, buffers_[5], gates);
+        for (uint32_t i = 0; i < 2; ++i) {
+            Workspace::Get(pipe, blocks_[i].keys, buffers_[i], prepared);
+            Workspace::Get(pipe, blocks_[i].queries, buffers_[2 + i], prepared);
+        }
+        for (uint32_t i = 0; i < 2; ++i) {
+            Workspace::Get(pipe, blocks_[i].values, buffers_[4 + i], t_.tokenBlock * t_.rowPitch);
+            Workspace::Get(pipe, blocks_[i].pairs, buffers_[6 + i], PairElements(t_));
+            Workspace::Get(pipe, blocks_[i].alpha, buffers_[8 + i], gates);
+            Workspace::Get(pipe, blocks_[i].betas, buffers_[10 + i], gates);
+        }
         // A staged block: keys, queries, values, betas in T, then fp32 gates.
         atQueries_ = prepared;
         atValues_ = 2 * prepared;
@@ -62,8 +66,7 @@ class Tokens {
         end_ = 0;
         Prefetch(0);
     }
-    // Makes the block that holds the token the current one, which tokens up to End() share; the next one is
-    // on its way then.
+    // Prepares the block that holds the token, unless it is prepared.
     __aicore__ inline void Need(int64_t token) {
         if (token < end_) return;
         const int64_t begin = token - token % t_.tokenBlock;
@@ -71,17 +74,19 @@ class Tokens {
             Drop();
             Prefetch(begin);
         }
-        begin_ = begin;
-        count_ = pendingCount_;
-        end_ = begin + count_;
-        betaSlice_ = pendingBeta_;
-        gateSlice_ = pendingGate_;
-        pending_ = kNone;
         Prepare();
-        Prefetch(end_);
     }
-    __aicore__ inline int64_t End() const { return end_; }
-    // The scalar unit waits until what the current block prepared can be read.
+    // Prepares the next block beside the last one, whose tokens can still be asked for. Overwrites the
+    // product.
+    __aicore__ inline void Ahead() {
+        if (pending_ == end_) Prepare();
+    }
+    // One past the last token of the block that holds the token.
+    __aicore__ inline int64_t EndOf(int64_t token) const {
+        const int64_t end = token - token % t_.tokenBlock + t_.tokenBlock;
+        return end < t_.tokens ? end : t_.tokens;
+    }
+    // The scalar unit waits until what was prepared last can be read.
     __aicore__ inline void Wait() {
         if (!waiting_) return;
         AscendC::WaitFlag<HardEvent::V_S>(ready_);
@@ -93,30 +98,35 @@ class Tokens {
         Drop();
     }
 
-    // Of the current block; key heads are counted from the item's first one.
+    // Of the last two blocks; key heads are counted from the item's first one.
     __aicore__ inline FloatTensor Key(int64_t token, uint32_t key) const {
-        return keys_[Index(token, key) * t_.keyPitch];
+        const Block& b = Of(token);
+        return b.keys[b.Index(token, key, item_.keys) * t_.keyPitch];
     }
     __aicore__ inline FloatTensor Query(int64_t token, uint32_t key) const {
-        return queries_[Index(token, key) * t_.keyPitch];
+        const Block& b = Of(token);
+        return b.queries[b.Index(token, key, item_.keys) * t_.keyPitch];
     }
     __aicore__ inline FloatTensor Values(int64_t token) const {
-        return values_[uint32_t(token - begin_) * t_.rowPitch];
+        const Block& b = Of(token);
+        return b.values[b.Index(token, 0, t_.rowPitch)];
     }
     __aicore__ inline float Beta(int64_t token, uint32_t head) const {
-        return betas_.GetValue(betaSlice_.At(uint32_t(token - begin_) * t_.valueHeads + head));
+        const Block& b = Of(token);
+        return b.betas.GetValue(b.betaSlice.At(b.Index(token, head, t_.valueHeads)));
     }
     __aicore__ inline float Decay(int64_t token, uint32_t head) const {
         if (!t_.hasGate) return 1.0f;
-        return alpha_.GetValue(gateSlice_.At(uint32_t(token - begin_) * t_.valueHeads + head));
+        const Block& b = Of(token);
+        return b.alpha.GetValue(b.gateSlice.At(b.Index(token, head, t_.valueHeads)));
     }
     // query(token) . key(token - lag), lag < kStepTokens
     __aicore__ inline float QueryKey(int64_t token, uint32_t lag, uint32_t key) const {
-        return pairs_.GetValue(lag * count_ * item_.keys + Index(token, key));
+        return Pair(token, lag, key);
     }
     // key(token) . key(token - lag), 0 < lag < kStepTokens
     __aicore__ inline float KeyKey(int64_t token, uint32_t lag, uint32_t key) const {
-        return pairs_.GetValue((kStepTokens - 1 + lag) * count_ * item_.keys + Index(token, key));
+        return Pair(token, kStepTokens - 1 + lag, key);
     }
 
  private:
@@ -128,8 +138,25 @@ class Tokens {
     __aicore__ static inline FloatTensor Floats(const LocalTensor<T>& tensor) {
         return tensor.template ReinterpretCast<float>();
     }
-    __aicore__ inline uint32_t Index(int64_t token, uint32_t key) const {
-        return uint32_t(token - begin_) * item_.keys + key;
+    struct Block {
+        // keys, queries [token, key head, pitch]; values [token, rowPitch]; alpha = exp(g), betas [token,
+        // NV]; pairs [kPairs, token, key head]
+        FloatTensor keys, queries, values, pairs, alpha, betas;
+        Slice<T> betaSlice;
+        Slice<float> gateSlice;
+        int64_t begin;
+        uint32_t count;
+        __aicore__ inline uint32_t Index(int64_t token, uint32_t i, uint32_t width) const {
+            return uint32_t(token - begin) * width + i;
+        }
+    };
+
+    __aicore__ inline const Block& Of(int64_t token) const {
+        return blocks_[token >= blocks_[youngest_].begin ? youngest_ : youngest_ ^ 1];
+    }
+    __aicore__ inline float Pair(int64_t token, uint32_t pair, uint32_t key) const {
+        const Block& b = Of(token);
+        return b.pairs.GetValue(pair * b.count * item_.keys + b.Index(token, key, item_.keys));
     }
     __aicore__ inline void Drop() {
         if (pending_ == kNone) return;
@@ -170,37 +197,45 @@ class Tokens {
         pendingCount_ = n;
     }
 
-    // keys_, queries_ [token, key head, pitch]; values_ [token, rowPitch]; alpha_ = exp(g), betas_ [token,
-    // NV]; pairs_ [kPairs, token, key head]
+    // The older block <- the one on its way; the one after that is fetched then.
     __aicore__ inline void Prepare() {
         Wait();
+        youngest_ ^= 1;
+        Block& b = blocks_[youngest_];
+        b.begin = pending_;
+        b.count = pendingCount_;
+        b.betaSlice = pendingBeta_;
+        b.gateSlice = pendingGate_;
+        end_ = b.begin + b.count;
+        pending_ = kNone;
         LocalTensor<T> stage = staged_.template DeQue<T>();
-        const uint32_t prepared = count_ * item_.keys;
-        work_.template Widen<T, kTail>(keys_, stage, rows_, t_.keyDim, prepared);
-        work_.template Widen<T, kTail>(queries_, stage[atQueries_], rows_, t_.keyDim, prepared);
-        work_.template Widen<T, kTail>(values_, stage[atValues_], valueRows_, item_.rows, count_);
-        Convert(betas_, stage[atBetas_], betaSlice_.extent);
+        const uint32_t prepared = b.count * item_.keys;
+        work_.template Widen<T, kTail>(b.keys, stage, rows_, t_.keyDim, prepared);
+        work_.template Widen<T, kTail>(b.queries, stage[atQueries_], rows_, t_.keyDim, prepared);
+        work_.template Widen<T, kTail>(b.values, stage[atValues_], valueRows_, item_.rows, b.count);
+        Convert(b.betas, stage[atBetas_], b.betaSlice.extent);
         if (t_.hasGate) {
-            AscendC::Maxs(alpha_, Floats(stage[atGates_]), kGateFloor, int32_t(gateSlice_.extent));
+            AscendC::Maxs(b.alpha, Floats(stage[atGates_]), kGateFloor, int32_t(b.gateSlice.extent));
             PipeBarrier<PIPE_V>();
-            AscendC::Exp(alpha_, alpha_, int32_t(gateSlice_.extent));
+            AscendC::Exp(b.alpha, b.alpha, int32_t(b.gateSlice.extent));
         }
         staged_.FreeTensor(stage);
         PipeBarrier<PIPE_V>();
-        PreparePairs(prepared);
+        PreparePairs(b, prepared);
         AscendC::SetFlag<HardEvent::V_S>(ready_);
         waiting_ = true;
+        Prefetch(end_);
     }
 
     // The products Q K^T and K K^T of a block, as far as tokens of one step need them: lag by lag, each
     // [token, key head], batches of as many rows as the product matrix holds.
-    __aicore__ inline void PreparePairs(uint32_t prepared) {
+    __aicore__ inline void PreparePairs(const Block& b, uint32_t prepared) {
         const uint32_t room = t_.rows / 8 * 8;
         uint32_t from = 0, filled = 0;  // rows of all lags before the batch, and in it
         for (uint32_t pair = 0; pair < kPairs; ++pair) {
             const bool ofQueries = pair < kStepTokens;
             const uint32_t lag = (ofQueries ? pair : pair - kStepTokens + 1) * item_.keys;
-            const FloatTensor& left = ofQueries ? queries_ : keys_;
+            const FloatTensor& left = ofQueries ? b.queries : b.keys;
             for (uint32_t r = 0, some; r < prepared; r += some) {
                 some = prepared - r < room - filled ? prepared - r : room - filled;
                 // Rows before the lag have no partner: any finite one will do, nobody asks.
@@ -209,26 +244,27 @@ class Tokens {
                 if (skip != 0) AscendC::Duplicate(work_.product[at], 0.0f, int32_t(skip * t_.keyPitch));
                 if (skip != some) {
                     AscendC::Mul(work_.product[at + skip * t_.keyPitch], left[(r + skip) * t_.keyPitch],
-                                 keys_[(r + skip - lag) * t_.keyPitch], int32_t((some - skip) * t_.keyPitch));
+                                 b.keys[(r + skip - lag) * t_.keyPitch],
+                                 int32_t((some - skip) * t_.keyPitch));
                 }
                 filled += some;
                 if (filled == room) {
-                    SumPairs(from, filled);
+                    SumPairs(b, from, filled);
                     from += filled;
                     filled = 0;
                 }
             }
         }
-        if (filled != 0) SumPairs(from, filled);
+        if (filled != 0) SumPairs(b, from, filled);
     }
-    // pairs_[first ..] <- sums of n rows of the product
-    __aicore__ inline void SumPairs(uint32_t first, uint32_t n) {
+    // pairs[first ..] <- sums of n rows of the product
+    __aicore__ inline void SumPairs(const Block& b, uint32_t first, uint32_t n) {
         PipeBarrier<PIPE_V>();
         rows_.SumBlocks(work_.partial[0], work_.product, n);
         FloatTensor from = work_.partial[0];
         for (uint32_t level = 0; level < rows_.levels; ++level) {
             PipeBarrier<PIPE_V>();
-            const FloatTensor to = level + 1 == rows_.levels ? pairs_[first] : work_.level[level & 1][0];
+            const FloatTensor to = level + 1 == rows_.levels ? b.pairs[first] : work_.level[level & 1][0];
             rows_.SumLevel(level, to, from, n);
             from = to;
         }
@@ -243,16 +279,17 @@ class Tokens {
     AscendC::GlobalTensor<T> query_, key_, value_, beta_;
     AscendC::GlobalTensor<float> gate_;
     AscendC::TQue<AscendC::TPosition::VECIN, 2> staged_;
-    Buffer buffers_[6];
-    FloatTensor keys_, queries_, values_, pairs_, alpha_, betas_;
+    Buffer buffers_[12];
+    Block blocks_[2];
+    uint32_t youngest_ = 0;
     event_t ready_;
     bool waiting_ = false;
     uint32_t atQueries_, atValues_, atBetas_, atGates_;
-    int64_t begin_ = 0, end_ = 0;  // the current block
-    int64_t pending_ = kNone;      // first token of the block on its way
-    uint32_t count_ = 0, pendingCount_ = 0;
-    Slice<T> betaSlice_, pendingBeta_;
-    Slice<float> gateSlice_, pendingGate_;
+    int64_t end_ = 0;          // of the younger block
+    int64_t pending_ = kNone;  // first token of the block on its way
+    uint32_t pendingCount_ = 0;
+    Slice<T> pendingBeta_;
+    Slice<float> pendingGate_;
 };
 
 }  // namespace cgdr

@@ -20,7 +20,7 @@ template <typename T, bool kTail>
 class VectorStep {
  public:
     __aicore__ inline VectorStep(const Data& t, const Rows& rows, const Item& item, Workspace& work,
-                                 const Tokens<T, kTail>& tokens)
+                                 Tokens<T, kTail>& tokens)
         : t_(t), rows_(rows), item_(item), work_(work), tokens_(tokens) {}
 
     // Rows of the item by value head and by key head.
@@ -28,6 +28,7 @@ class VectorStep {
         const uint32_t share = t_.valueHeads / t_.keyHeads, end = item_.row + item_.rows;
         headCount_ = 0;
         keyCount_ = 0;
+        prepared_ = -1;
         for (uint32_t row = item_.row; row < end;) {
             const uint32_t head = row / t_.valueDim, headEnd = (head + 1) * t_.valueDim;
             Segment& s = heads_[headCount_++];
@@ -44,25 +45,40 @@ class VectorStep {
         }
     }
 
-    // work_.state <- the state after n tokens; work_.readQuery [n, rowPitch] <- their out rows
-    __aicore__ inline void Run(int64_t token, uint32_t n) {
+    // Reads the scalars of n tokens of the current block, ahead of their Run or of the end of the Run before.
+    __aicore__ inline void Prepare(int64_t token, uint32_t n) {
+        if (n == 0 || prepared_ == token) return;
+        prepared_ = token;
+        parity_ ^= 1;
+        for (uint32_t h = 0; h < headCount_; ++h) SetFactors(factors_[parity_][h], heads_[h], token, n);
+    }
+
+    // work_.state <- the state after n tokens, which are prepared; work_.readQuery [n, rowPitch] <- their out
+    // rows. Meanwhile what comes next is prepared: `following` tokens of the same block, or the next block.
+    __aicore__ inline void Run(int64_t token, uint32_t n, uint32_t following) {
         token_ = token;
         count_ = n;
-        for (uint32_t h = 0; h < headCount_; ++h) SetFactors(factors_[h], heads_[h]);
+        current_ = factors_[parity_];
         for (uint32_t h = 0; h < headCount_; ++h) {
             const Segment& s = heads_[h];
             for (uint32_t i = 0; i < n; ++i) {
-                AscendC::Muls(work_.delta[At(i, s)], tokens_.Values(token + i)[s.row], factors_[h].beta[i],
+                AscendC::Muls(work_.delta[At(i, s)], tokens_.Values(token + i)[s.row], current_[h].beta[i],
                               int32_t(s.rows));
             }
         }
         ReadState();
-        Decay();
+        if (token + n == tokens_.EndOf(token)) tokens_.Ahead();
+        Prepare(token + n, following);
+        AddOld();
         for (uint32_t stage = 0; stage < n + 3; ++stage) {
             if (stage < n) Solve(stage);
             WriteState(stage);
             PipeBarrier<PIPE_V>();
         }
+        // Columns stood where sums expect zero in the lanes of absent blocks.
+        if (rows_.slots * kFloatLanes == t_.keyPitch) return;
+        for (uint32_t i = 0; i < 2; ++i) Workspace::Zero(work_.partial[i]);
+        PipeBarrier<PIPE_V>();
     }
 
  private:
@@ -79,11 +95,11 @@ class VectorStep {
 
     __aicore__ inline uint32_t At(uint32_t i, const Segment& s) const { return i * t_.rowPitch + s.row; }
 
-    __aicore__ inline void SetFactors(Factors& f, const Segment& s) const {
+    __aicore__ inline void SetFactors(Factors& f, const Segment& s, int64_t first, uint32_t n) const {
         float decays[kStepTokens];  // E_ij of the current i
         float all = 1.0f;
-        for (uint32_t i = 0; i < count_; ++i) {
-            const int64_t token = token_ + i;
+        for (uint32_t i = 0; i < n; ++i) {
+            const int64_t token = first + i;
             const float decay = tokens_.Decay(token, s.head), beta = tokens_.Beta(token, s.head);
             all *= decay;
             f.beta[i] = beta;
@@ -96,11 +112,12 @@ class VectorStep {
             decays[i] = 1.0f;
             f.read[i][i] = t_.scale * tokens_.QueryKey(token, 0, s.key);
         }
-        for (uint32_t j = 0; j < count_; ++j) f.toEnd[j] = decays[j];
+        for (uint32_t j = 0; j < n; ++j) f.toEnd[j] = decays[j];
     }
 
     // readKey_i <- S k_i, readQuery_i <- S q_i, one vector after the other. Each sweep of the state overlaps
-    // with the reduction trees of the sweeps before it, one level a stage.
+    // with the reduction trees of the sweeps before it, one level a stage; the decay of S, with the last
+    // ones.
     __aicore__ inline void ReadState() {
         const uint32_t vectors = 2 * count_, last = rows_.levels - 1;
         for (uint32_t stage = 0; stage < vectors + rows_.levels + 1; ++stage) {
@@ -124,15 +141,31 @@ class VectorStep {
                                 s.rows);
                 }
             }
+            if (stage == vectors) DecayState();
             PipeBarrier<PIPE_V>();
         }
     }
 
-    // What the state before the step contributes, and its decay over the step.
-    __aicore__ inline void Decay() {
+    // state <- E_n state
+    __aicore__ inline void DecayState() {
+        if (!t_.hasGate) return;
+        for (uint32_t h = 0; h < headCount_; ++h) {
+            const float decay = current_[h].fromState[count_ - 1];
+            const FloatTensor state = work_.state[heads_[h].row * t_.keyPitch];
+            const int32_t elements = int32_t(heads_[h].rows * t_.keyPitch);
+            if (decay == 0.0f) {
+                AscendC::Duplicate(state, 0.0f, elements);
+            } else {
+                AscendC::Muls(state, state, decay, elements);
+            }
+        }
+    }
+
+    // What the state before the step contributes to each token.
+    __aicore__ inline void AddOld() {
         for (uint32_t h = 0; h < headCount_; ++h) {
             const Segment& s = heads_[h];
-            const Factors& f = factors_[h];
+            const Factors& f = current_[h];
             for (uint32_t i = 0; i < count_; ++i) {
                 const FloatTensor out = work_.readQuery[At(i, s)];
                 if (f.fromState[i] == 0.0f) {
@@ -144,16 +177,6 @@ class VectorStep {
                 AscendC::Muls(out, out, t_.scale * f.fromState[i], int32_t(s.rows));
             }
         }
-        for (uint32_t h = 0; t_.hasGate && h < headCount_; ++h) {
-            const float decay = factors_[h].fromState[count_ - 1];
-            const FloatTensor state = work_.state[heads_[h].row * t_.keyPitch];
-            const int32_t elements = int32_t(heads_[h].rows * t_.keyPitch);
-            if (decay == 0.0f) {
-                AscendC::Duplicate(state, 0.0f, elements);
-            } else {
-                AscendC::Muls(state, state, decay, elements);
-            }
-        }
         PipeBarrier<PIPE_V>();
     }
 
@@ -161,7 +184,7 @@ class VectorStep {
     __aicore__ inline void Solve(uint32_t j) {
         for (uint32_t h = 0; h < headCount_; ++h) {
             const Segment& s = heads_[h];
-            const Factors& f = factors_[h];
+            const Factors& f = current_[h];
             const FloatTensor delta = work_.delta[At(j, s)];
             const int32_t n = int32_t(s.rows);
             for (uint32_t i = j + 1; i < count_; ++i) {
@@ -202,9 +225,12 @@ class VectorStep {
     const Rows& rows_;
     const Item& item_;
     Workspace& work_;
-    const Tokens<T, kTail>& tokens_;
+    Tokens<T, kTail>& tokens_;
     Segment heads_[kMostHeads], keys_[kMostHeads];
-    Factors factors_[kMostHeads];
+    Factors factors_[2][kMostHeads];  // of the tokens under way and of those that come next
+    const Factors* current_ = nullptr;
+    uint32_t parity_ = 0;
+    int64_t prepared_ = -1;  // first token that the younger factors belong to
     uint32_t headCount_ = 0, keyCount_ = 0;
     int64_t token_ = 0;
     uint32_t count_ = 0;

@@ -46,7 +46,7 @@ struct Workspace {
     FloatTensor partial[2], level[2][2];    // sums on their way to one value per row; [tree level][parity]
     FloatTensor readKey, readQuery;         // [kStepTokens, rowPitch]: S k, and S q, which becomes out
     FloatTensor delta, decayed;             // [kStepTokens, rowPitch]: what each token writes
-    FloatTensor column[2];                  // [rows, 8]: one value per row, eight times
+    FloatTensor column[2];                  // [rows, 8]: one value per row, eight times; where partial is
     LocalTensor<uint32_t> broadcast, line;  // gather offsets in bytes
 
     // The state, and what it is multiplied with, start in different halves of the banks.
@@ -58,17 +58,17 @@ struct Workspace {
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t, bool pads) {
         for (uint32_t i = 0; i < 2; ++i) {
             Get(pipe, partial[i], buffers_[2 + i], PartialElements(t));
-            Get(pipe, level[0][i], buffers_[4 + i], LevelElements(t));
-            Get(pipe, level[1][i], buffers_[6 + i], LevelElements(t));
-            Get(pipe, column[i], buffers_[8 + i], PadTo(t.rows, 8) * kFloatBlock);
+            Get(pipe, level[0][i], buffers_[4 + i], LevelElements(t, 0));
+            Get(pipe, level[1][i], buffers_[6 + i], LevelElements(t, 1));
+            column[i] = partial[i];
         }
-        Get(pipe, readKey, buffers_[10], StepElements(t));
-        Get(pipe, readQuery, buffers_[11], StepElements(t));
-        Get(pipe, delta, buffers_[12], StepElements(t));
-        Get(pipe, decayed, buffers_[13], StepElements(t));
+        Get(pipe, readKey, buffers_[8], StepElements(t));
+        Get(pipe, readQuery, buffers_[9], StepElements(t));
+        Get(pipe, delta, buffers_[10], StepElements(t));
+        Get(pipe, decayed, buffers_[11], StepElements(t));
         if constexpr (!Soc::kPaddedMoves) {
-            Get(pipe, broadcast, buffers_[14], PadTo(t.rows, 8) * kFloatBlock);
-            if (pads) Get(pipe, line, buffers_[15], 16);
+            Get(pipe, broadcast, buffers_[12], PadTo(t.rows, 8) * kFloatBlock);
+            if (pads) Get(pipe, line, buffers_[13], 16);
         }
     }
 
@@ -141,7 +141,7 @@ struct Workspace {
     }
 
  private:
-    Buffer buffers_[16], gap_;
+    Buffer buffers_[14], gap_;
 };
 
 }  // namespace cgdr
