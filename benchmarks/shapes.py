@@ -24,7 +24,8 @@ class GatedDelta:
 QWEN35_4B = GatedDelta("Qwen3.5-4B", 16, 32, 128, 128)
 QWEN35_08B = GatedDelta("Qwen3.5-0.8B", 16, 16, 128, 128)
 QWEN3_NEXT_80B = GatedDelta("Qwen3-Next-80B-A3B", 16, 32, 128, 128)
-SHAPES = {shape.model: shape for shape in (QWEN35_4B, QWEN35_08B, QWEN3_NEXT_80B)}
+QWEN35_397B = GatedDelta("Qwen3.5-397B-A17B", 16, 64, 128, 128)
+SHAPES = {shape.model: shape for shape in (QWEN35_4B, QWEN35_08B, QWEN3_NEXT_80B, QWEN35_397B)}
 
 
 def decode(shape: GatedDelta, batch: int, tokens: int, soc: str, column: int) -> dict[str, np.ndarray | None]:
@@ -60,3 +61,26 @@ def decode(shape: GatedDelta, batch: int, tokens: int, soc: str, column: int) ->
     filled: dict[str, np.ndarray | None] = dict.fromkeys(kinds)
     filled.update({name: np.ascontiguousarray(a.astype(kinds[name])) for name, a in arrays.items()})
     return filled
+
+
+def prefill(shape: GatedDelta, tokens: int, soc: str, column: int) -> dict[str, np.ndarray]:
+    """Inputs of `chunk_gated_delta_rule` for one sequence of `tokens` rows; arguments as for `decode`."""
+    rng = np.random.default_rng(1)
+    nk, nv, dk, dv = shape.key_heads, shape.value_heads, shape.key_dim, shape.value_dim
+    op = contract.load()["chunk_gated_delta_rule"]
+
+    def unit(*dims: int) -> np.ndarray:
+        x = rng.standard_normal(dims)
+        return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+    arrays = {
+        "query": unit(tokens, nk, dk),
+        "key": unit(tokens, nk, dk),
+        "value": rng.standard_normal((tokens, nv, dv)),
+        "beta": rng.random((tokens, nv)),
+        "initial_state": rng.standard_normal((1, nv, dv, dk)) * 0.3,
+        "actual_seq_lengths": np.array([tokens]),
+        "g": -rng.random((tokens, nv)),
+    }
+    kinds = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
+    return {name: array.astype(kinds[name]) for name, array in arrays.items()}
