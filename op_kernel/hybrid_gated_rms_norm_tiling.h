@@ -24,6 +24,8 @@ namespace gated_norm {
 constexpr uint32_t kReservedBytes = 8192 + 1024;  // the framework's own, and rounding of buffers
 constexpr uint32_t kLanes = 64;                   // fp32 lanes of a repeat
 constexpr uint32_t kMaxTileElements = 8192;       // larger tiles only delay the first store
+constexpr uint32_t kMinTileElements = 3072;       // smaller tiles have more latency than work
+constexpr uint32_t kOverlapTiles = 4;             // tiles that overlap moves with maths
 constexpr uint32_t kMaxTileRows = 240;            // repeat counts are 8 bits wide
 
 inline uint32_t RoundUp(uint32_t value, uint32_t unit) { return (value + unit - 1) / unit * unit; }
@@ -59,7 +61,8 @@ inline HybridGatedRmsNormPlan PlanHybridGatedRmsNorm(int64_t rows, int64_t dim, 
     uint32_t most = kMaxTileElements / t.dim < kMaxTileRows ? kMaxTileElements / t.dim : kMaxTileRows;
     while (most > 1 && LocalBytes(most, t.dim) + kReservedBytes > localBytes) --most;
     // Tiles of one size, so that no short one at the end has its latencies to itself.
-    const uint32_t tiles = (share + most - 1) / most;
+    uint32_t tiles = (share + most - 1) / most;
+    while (tiles < kOverlapTiles && share / (tiles + 1) * t.dim >= kMinTileElements) ++tiles;
     t.tileRows = tiles == 0 ? 1 : (share + tiles - 1) / tiles;
     return plan;
 }
