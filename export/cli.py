@@ -31,8 +31,11 @@ def parse_version(text: str) -> tuple[int, int]:
 @app.command()
 def check(
     model: Annotated[Path, typer.Argument(help="ONNX file")],
-    lite: Annotated[str, typer.Option(help="MindSpore Lite release of the converter")] = "2.9",
+    lite: Annotated[
+        str, typer.Option("--lite", "--lite-version", help="MindSpore Lite release of the converter")
+    ] = "2.9",
     soc: Annotated[str, typer.Option(help="target SoC")] = "ascend310p",
+    fix: Annotated[Path | None, typer.Option(help="write a repaired copy here and judge that")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print findings as JSON")] = False,
 ) -> None:
     """Check Custom nodes and graph against the converter's rules and the operators' contract.
@@ -40,11 +43,19 @@ def check(
     Exit code 0: nothing, or warnings only; 1: something would be silently wrong; 2: the conversion would fail.
     """
     version = parse_version(lite)
+    done: list[str] = []
+    if fix is not None:
+        from hybrid_ops.export import repair
+
+        done = repair.repair_file(model, fix, version=version, soc=soc)
+        model = fix
     findings = lite_rules.check_file(model, version=version, soc=soc)
     if as_json:
         typer.echo(json.dumps(lite_rules.as_json(findings), indent=1))
     else:
         console = Console(soft_wrap=True)
+        for text in done:
+            console.print(f"repaired {text}", markup=False, highlight=False)
         for finding in findings:
             console.print(str(finding), markup=False, highlight=False)
         rules = len(lite_rules.applicable(version))

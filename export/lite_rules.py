@@ -2,7 +2,8 @@
 
 Each rule has an id, a severity (E: conversion or graph build fails; S: converts and is silently wrong; W: works, but),
 the converter releases it holds for, and a text that names node and attribute and says how to mend it. Ids: G model,
-P attributes as parsed, A inputs and attributes on the way to GE, N names, C the operator's contract, T output types.
+P attributes as parsed, A inputs and attributes on the way to GE, N names, C the operator's contract, T output types,
+O ONNX operators with pitfalls, B operators of CANN.
 Sources: mindspore-lite's onnx_model_parser.cc, onnx_custom_parser.cc, attr_to_args_pass.cc and mindspore's
 op_adapter.cc (July 2025); what only release 2.9 demands is known from graphs that it converted.
 """
@@ -136,20 +137,27 @@ def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def check_file(path: str | Path, *, version: Version = (2, 9), soc: str = "ascend310p") -> list[Finding]:
-    """`check_model` on a file, its name included. Raises HybridOpsError when the file is no ONNX model."""
+    """`check_model` on a file, its name and data files included. Raises HybridOpsError as `read_model`."""
     path = Path(path)
+    return check_model(read_model(path), version=version, soc=soc, file=path)
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """The model without external weights; HybridOpsError when the file is none (missing, cut short, other content)."""
     try:
         model = onnx.load(path, load_external_data=False)
+        if not model.ir_version and not model.graph.node:
+            raise ValueError("no ir_version and no graph")
     except Exception as error:  # protobuf raises types of its own
         raise check.refuse(
             "export",
             "model",
             "cannot be read",
             got=f"{path} ({error})",
-            allowed="an ONNX file",
+            allowed="an ONNX file of less than 2 GiB",
             soc="any SoC",
         ) from error
-    return check_model(model, version=version, soc=soc, file=path)
+    return model
 
 
 def exit_code(findings: list[Finding]) -> int:
@@ -165,4 +173,11 @@ def as_json(findings: list[Finding]) -> list[dict[str, str]]:
 
 def _load() -> None:
     """Rule modules enter themselves into the table when imported."""
-    from hybrid_ops.export import rules_contract, rules_model, rules_node, rules_types  # noqa: F401
+    from hybrid_ops.export import (  # noqa: F401
+        rules_cann,
+        rules_contract,
+        rules_model,
+        rules_node,
+        rules_ops,
+        rules_types,
+    )

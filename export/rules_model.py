@@ -10,6 +10,7 @@ from pathlib import Path
 
 from onnx import TensorProto
 
+from hybrid_ops.export import cann_ops
 from hybrid_ops.export.custom_node import OP_TYPE
 from hybrid_ops.export.graph_view import Graph
 from hybrid_ops.export.lite_rules import Target, rule
@@ -161,7 +162,7 @@ def tensor_types(graph: Graph, target: Target) -> Iterator[Place]:
 @rule("G10", "S", "a Custom node takes no int64 or double tensor", scope="model")
 def narrowed(graph: Graph, target: Target) -> Iterator[Place]:
     for node in graph.custom_nodes:
-        for name in node.present:
+        for name in () if cann_ops.find(node.type) else node.present:  # those take either width
             source = name in graph.inputs or graph.constant(name) is not None
             dtype = graph.value(name).dtype
             if source and dtype in ("int64", "float64"):
@@ -230,6 +231,35 @@ def scatter(graph: Graph, target: Target) -> Iterator[Place]:
                     f"{attribute.s.decode()!r} is ignored: a plain update",
                     "avoid it",
                 )
+
+
+@rule("G15", "E", "external data are there, whole, below the model's folder", scope="model")
+def external_data(graph: Graph, target: Target) -> Iterator[Place]:
+    if target.file is None:
+        return
+    base = target.file.resolve().parent
+    for tensor in graph.proto.initializer:
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        fields = {entry.key: entry.value for entry in tensor.external_data}
+        file = base / fields.get("location", "")
+        end = int(fields.get("offset", 0)) + int(fields.get("length", 0))
+        if not fields.get("location") or not file.resolve().is_relative_to(base):
+            yield (
+                "",
+                tensor.name,
+                f"data in {str(file)!r}, outside the model's folder",
+                "put the file beside it",
+            )
+        elif not file.is_file():
+            yield "", tensor.name, f"data file {fields['location']!r} is missing", "put the file beside it"
+        elif end > (size := file.stat().st_size):
+            yield (
+                "",
+                tensor.name,
+                f"data end at byte {end} of {fields['location']!r}, which has {size}",
+                "copy the whole file",
+            )
 
 
 @rule("A9e", "S", "nodes of one type carry the same name lists", scope="model")
