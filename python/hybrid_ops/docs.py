@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jinja2
 
-from . import contract
+from . import case, contract
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = re.compile(r"(<!-- support table: generated -->\n).*?(\n<!-- end -->)", re.S)
@@ -26,13 +26,13 @@ def pages() -> dict[Path, str]:
     out = {}
     for op in ops:
         module = importlib.import_module(f"hybrid_ops.ops.{op.name}")
-        ids = list(dict.fromkeys(case.id for soc in op.socs for case in module.cases(soc)))
+        counts, names = _cases(op)
         out[ROOT / "docs" / "ops" / f"{op.name}.md"] = env.get_template("op_page.md.j2").render(
             op=op,
             signature=_signature(op),
             meaning=inspect.cleandoc(module.__doc__ or ""),
-            case_count=max(len(list(module.cases(soc))) for soc in op.socs),
-            case_ids=", ".join(f"`{i}`" for i in ids),
+            case_counts=counts,
+            case_names=names,
         )
     table = env.get_template("support_table.md.j2").render(ops=ops, socs=contract.socs(), columns=_columns)
     readme = ROOT / "README.md"
@@ -41,6 +41,20 @@ def pages() -> dict[Path, str]:
         raise SystemExit(f"docs: README.md: marker of the support table is missing: allowed {TABLE.pattern}")
     out[readme] = TABLE.sub(lambda m: m.group(1) + "\n" + table.strip() + "\n" + m.group(2), text)
     return out
+
+
+def _cases(op: contract.Op) -> tuple[dict[str, int], list[str]]:
+    """Number of cases per SoC, and their names without the part of the id that says operator, dtypes and SoC."""
+    counts, names = {}, []
+    for soc in op.socs:
+        listed = case.cases(op.name, soc)
+        counts[soc] = len(listed)
+        for column in range(op.columns(soc)):
+            ids = [c.id.split("-") for c in listed if c.column == column]
+            differ = [len(set(words)) > 1 for words in zip(*ids, strict=False)]
+            start = differ.index(True) if True in differ else len(differ) - 1
+            names += ["-".join(words[start:]) for words in ids]
+    return counts, list(dict.fromkeys(names))
 
 
 def _signature(op: contract.Op) -> str:
