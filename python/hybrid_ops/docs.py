@@ -40,6 +40,9 @@ def pages() -> dict[Path, str]:
     if not TABLE.search(text):
         raise SystemExit(f"docs: README.md: marker of the support table is missing: allowed {TABLE.pattern}")
     out[readme] = TABLE.sub(lambda m: m.group(1) + "\n" + table.strip() + "\n" + m.group(2), text)
+    from .export import rules_page  # needs onnx, which the rest of the package does not
+
+    out[ROOT / "docs" / "rules.md"] = rules_page.page(env)
     return out
 
 
