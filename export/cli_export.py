@@ -46,6 +46,9 @@ def export(
     exporter: Annotated[str, typer.Option(help="dynamo or legacy")] = "dynamo",
     soc: Annotated[str, typer.Option(help="target SoC")] = "ascend310p",
     last_logits: Annotated[bool, typer.Option(help="prefill: logits of the last token only")] = False,
+    chunk: Annotated[
+        str, typer.Option(help="prefill: the chunk rule as Custom node or as subgraph of matrix products")
+    ] = "node",
     private_domain: Annotated[bool, typer.Option(help="keep Custom nodes in a domain of their own")] = False,
     seed: Annotated[int, typer.Option(help="seed of random weights")] = 0,
 ) -> None:
@@ -83,6 +86,7 @@ def export(
             max_seq_len=max_seq_len,
             max_prompt=max_prompt,
             last_logits=last_logits,
+            chunk=chunk,
             weights=weights,
             seed=seed,
             private_domain=private_domain,

@@ -18,6 +18,7 @@ from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
 from hybrid_ops.export.save import save_model
 
 EXPORTERS = ("dynamo", "legacy")
+CHUNKS = ("node", "subgraph")
 # Longest prompt of a prefill graph without fixed capacity, and its example's length.
 MAX_PROMPT = 2048
 EXAMPLE_PROMPT = 8
@@ -109,6 +110,7 @@ def build_prefill(
     max_seq_len: int | None = None,
     max_prompt: int | None = None,
     last_logits: bool = False,
+    chunk: str = "node",
     **options: Any,
 ) -> onnx_ir.Model:
     """`export_prefill` without writing; `options` go to the exporter."""
@@ -120,7 +122,15 @@ def build_prefill(
             "export", "max_prompt", "out of range", got=longest,
             allowed=f"2..{capacity}" if capacity else "2 or more", soc="every SoC",
         )  # fmt: skip
-    graph = Prefill(model, soc=soc, max_length=longest, capacity=capacity, last_only=last_logits)
+    check.choice("export", "chunk", chunk, CHUNKS)
+    graph = Prefill(
+        model,
+        soc=soc,
+        max_length=longest,
+        capacity=capacity,
+        last_only=last_logits,
+        node=chunk == "node",
+    )
     example = prefill_example(model, next(model.parameters()).dtype, min(EXAMPLE_PROMPT, longest))
     axes: dict[str, dict[int, str]] = {
         "input_ids": {1: "sequence"},
@@ -179,13 +189,15 @@ def export_prefill(
     max_seq_len: int | None = None,
     max_prompt: int | None = None,
     last_logits: bool = False,
+    chunk: str = "node",
 ) -> Path:
     """Export the prefill of `model` to `path`; returns the path.
 
     Dynamic: the sequence axis of the inputs and of logits, and of present_kv_cache without `max_seq_len` (with it the
     cache is zero-padded to that many columns). The graph is right for prompts of up to `max_prompt` tokens (by default
     `max_seq_len`, else 2048), which it cannot check itself; the number stands in the file's metadata (`max_prompt`).
-    `last_logits` computes logits of the last unmasked token only.
+    `last_logits` computes logits of the last unmasked token only. `chunk` writes the chunked gated delta rule as a
+    ChunkGatedDeltaRule "node" or as a "subgraph" of matrix products in float32.
     """
     exported = build_prefill(
         model,
@@ -195,5 +207,6 @@ def export_prefill(
         max_seq_len=max_seq_len,
         max_prompt=max_prompt,
         last_logits=last_logits,
+        chunk=chunk,
     )
     return save_model(exported, path, private_domain=private_domain)

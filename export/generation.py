@@ -17,7 +17,7 @@ import torch
 
 from hybrid_ops import check
 from hybrid_ops.export import lite_rules
-from hybrid_ops.export.decode import EXPORTERS, build_decode, build_prefill
+from hybrid_ops.export.decode import CHUNKS, EXPORTERS, build_decode, build_prefill
 from hybrid_ops.export.model_source import DTYPES, Source, open_source, without_weights
 from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
 from hybrid_ops.export.save import save_model
@@ -70,6 +70,7 @@ def export_generation(
     max_seq_len: int | None = None,
     max_prompt: int | None = None,
     last_logits: bool = False,
+    chunk: str = "node",
     weights: str | None = None,
     seed: int = 0,
     private_domain: bool = False,
@@ -88,6 +89,7 @@ def export_generation(
     soc = check.find_soc(None, soc)
     check.choice("export", "component", component, ("all", *COMPONENTS), soc)
     check.choice("export", "exporter", exporter, EXPORTERS, soc)
+    check.choice("export", "chunk", chunk, CHUNKS, soc)
     check.choice("export", "dtype", dtype, tuple(DTYPES), soc)
     target = profile(target)
     if dtype == "bf16" and soc == "ascend310p":
@@ -107,7 +109,11 @@ def export_generation(
     done = []
     for name in COMPONENTS if component == "all" else (component,):
         path = component_path(out, source.stem, name, flat=kind == "reference")
-        extra = {"max_prompt": max_prompt, "last_logits": last_logits} if name == "prefill" else {}
+        extra = (
+            {"max_prompt": max_prompt, "last_logits": last_logits, "chunk": chunk}
+            if name == "prefill"
+            else {}
+        )
         seconds, start = {}, time.perf_counter()
         with stage(f"trace {name}"):
             graph = _trace(source, name, DTYPES[dtype], supply, path.parent.resolve(), {**options, **extra})

@@ -14,7 +14,8 @@ import torch.nn.functional as functional
 
 from hybrid_ops.export import chunk_graph
 from hybrid_ops.export.hybrid_graph import OUTPUT_NAMES, HybridGraph, hidden_bias, text_config
-from hybrid_ops.models.qwen3_5 import linear_attention_prompt
+from hybrid_ops.models.gated_delta import chunk_operator_rule
+from hybrid_ops.models.qwen3_5 import Rule, linear_attention_prompt
 
 __all__ = ["OUTPUT_NAMES", "Prefill", "input_names", "prompt_inputs"]
 
@@ -40,7 +41,7 @@ class Prefill(HybridGraph):
     [n_lin,1,conv_dim,K-1], present_recurrent_states [n_lin,1,NV,DK,DV] float32 and present_kv_cache
     [2*n_full,1,KH,S,D] in the order k,v,k,v…, zero-padded to `capacity` columns where that is given.
     Masked tokens may stand on either side of the prompt; they leave no trace in conv and recurrent states.
-    S is at most `max_length`.
+    S is at most `max_length`. `node` chooses between the operator and its matrix products.
     """
 
     def __init__(
@@ -51,14 +52,23 @@ class Prefill(HybridGraph):
         max_length: int = 2048,
         capacity: int | None = None,
         last_only: bool = False,
+        node: bool = True,
     ) -> None:
         super().__init__(model, soc=soc, few=False)
         self.capacity = capacity
         self.last_only = last_only
         self.image_token = image_token(model)
-        self.rule = functools.partial(chunk_graph.rule, max_length=max_length)
+        self.node = node
+        self.max_length = max_length
         self.steps: torch.Tensor
         self.register_buffer("steps", torch.arange(max_length), persistent=False)
+
+    def rule(self, steps: torch.Tensor) -> Rule:
+        """The chunked rule for a prompt whose positions are `steps` `[S]`."""
+        if self.node:
+            lengths = (steps[-1:] + 1).to(torch.int32)
+            return functools.partial(chunk_operator_rule, soc=self.soc, lengths=lengths)
+        return functools.partial(chunk_graph.rule, max_length=self.max_length)
 
     def embed(self, input_ids: torch.Tensor, image_embeds: torch.Tensor | None) -> torch.Tensor:
         """Embeddings [1,S,H]; image tokens take the rows of `image_embeds` one after the other."""
@@ -87,6 +97,7 @@ class Prefill(HybridGraph):
         valid = attention_mask.unsqueeze(-1).to(hidden.dtype)
         allowed = (steps.unsqueeze(0) <= steps.unsqueeze(1)) & seen
         bias = hidden_bias(allowed, hidden.dtype)
+        rule = self.rule(steps)
         conv: list[torch.Tensor] = []
         recurrent: list[torch.Tensor] = []
         cache: list[torch.Tensor] = []
@@ -94,7 +105,7 @@ class Prefill(HybridGraph):
             normed = layer.input_layernorm(hidden)
             if hasattr(layer, "linear_attn"):
                 mixed, conv_state, state = linear_attention_prompt(
-                    layer.linear_attn, normed, valid, end, self.rule
+                    layer.linear_attn, normed, valid, end, rule
                 )
                 conv.append(conv_state)
                 recurrent.append(state)

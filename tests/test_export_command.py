@@ -85,7 +85,9 @@ def test_by_reference(folder, model, tmp_path, monkeypatch):
 
     monkeypatch.setattr(weights, "SMALL", 4096)
     before = digest(folder)
-    done = generation.export_generation(folder, tmp_path, weights="reference", dtype="fp32", max_prompt=64)
+    done = generation.export_generation(
+        folder, tmp_path, weights="reference", dtype="fp32", max_prompt=64, chunk="subgraph"
+    )
     assert [item.path.name for item in done] == ["qwen3_5_llm_prefill.onnx", "qwen3_5_llm_decode.onnx"]
     for item in done:
         assert item.path.parent == tmp_path and item.findings == []
@@ -115,7 +117,9 @@ def test_by_copy_in_shards(folder, model, tmp_path, monkeypatch):
 
 
 def test_both_folders(folder, model, tmp_path):
-    done = generation.export_generation(folder, tmp_path, dtype="fp32", exporter="legacy", max_prompt=64)
+    done = generation.export_generation(
+        folder, tmp_path, dtype="fp32", exporter="legacy", max_prompt=64, chunk="subgraph"
+    )
     assert [str(item.path.relative_to(tmp_path)) for item in done] == [
         "prefill/qwen3_5_llm_prefill.onnx",
         "decode/qwen3_5_llm_decode.onnx",
@@ -167,7 +171,13 @@ def test_vision_language_config_takes_images(model, tmp_path):
     model.save_pretrained(tmp_path / "text")
     (tmp_path / "text" / "model.safetensors").rename(tmp_path / "model.safetensors")
     (item,) = generation.export_generation(
-        tmp_path, tmp_path / "out", component="prefill", dtype="fp32", max_prompt=64, exporter="legacy"
+        tmp_path,
+        tmp_path / "out",
+        component="prefill",
+        dtype="fp32",
+        max_prompt=64,
+        exporter="legacy",
+        chunk="subgraph",
     )
     runner = GraphRunner(item.path, backend="reference")
     ids = torch.tensor([[5, 60, 60, 9, 60, 3]])

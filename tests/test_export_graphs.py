@@ -64,7 +64,9 @@ def dense():
 
 @pytest.fixture(scope="module")
 def prefill(dense, tmp_path_factory):
-    return export_prefill(dense, tmp_path_factory.mktemp("prefill") / "p.onnx", max_seq_len=CAPACITY)
+    return export_prefill(
+        dense, tmp_path_factory.mktemp("prefill") / "p.onnx", max_seq_len=CAPACITY, chunk="subgraph"
+    )
 
 
 def tokens(length: int, seed: int = 0) -> torch.Tensor:
@@ -154,7 +156,11 @@ def test_families_prefill_and_decode(family, tmp_path):
     ]
     assert all(check_file(path) == [] for path in paths)
     ids = tokens(21)
-    first = GraphRunner(paths[0], backend="reference").run(arrays(prefill_graph.prompt_inputs(model, ids)))
+    prompt = GraphRunner(paths[0], backend="reference")
+    first = prompt.run(arrays(prefill_graph.prompt_inputs(model, ids)))
+    assert [launch.op.type for launch in prompt.launches] == ["ChunkGatedDeltaRule"] * 2
+    for name, value in wanted(model, ids, CAPACITY).items():
+        assert agreement(first[name], value).within(bound_of(name)), name
     runner = GraphRunner(paths[1], backend="reference")
     states = {n.replace("present", "past"): torch.from_numpy(v) for n, v in first.items() if n != "logits"}
     with torch.no_grad():
@@ -239,8 +245,34 @@ def test_exporters_agree(capacity, dense, tmp_path):
     agrees(first, second)
 
 
+@pytest.mark.parametrize("exporter", ["dynamo", "legacy"])
+def test_chunk_node_is_the_published_one(exporter, dense, tmp_path):
+    path = export_prefill(dense, tmp_path / "p.onnx", exporter=exporter, max_seq_len=CAPACITY)
+    assert check_file(path) == []
+    graph = Graph(onnx.load(path))
+    for node in graph.custom_nodes:
+        assert node.values == {
+            "type": "ChunkGatedDeltaRule",
+            "input_names": "query key value beta initial_state actual_seq_lengths g".split(),
+            "optional_input_names": ["g"],
+            "output_names": ["out", "final_state"],
+            "output_num": 2,
+            "input_index": [0, 1, 2, 3, 4, 5, 6],
+            "scale_value": np.float32(128**-0.5),
+            "dtype": 10,
+        }
+    for length in (1, 2, 70):
+        ids, runner = tokens(length), GraphRunner(path, backend="reference")
+        got = runner.run(arrays(prefill_graph.prompt_inputs(dense, ids)))
+        assert runner.launches[0].arrays["actual_seq_lengths"].tolist() == [length]
+        for name, value in wanted(dense, ids, CAPACITY).items():
+            assert agreement(got[name], value).within(bound_of(name)), name
+
+
 def test_prefill_by_tracing_and_growing(dense, tmp_path):
-    path = export_prefill(dense, tmp_path / "p.onnx", exporter="legacy", max_prompt=200, last_logits=True)
+    path = export_prefill(
+        dense, tmp_path / "p.onnx", exporter="legacy", max_prompt=200, last_logits=True, chunk="subgraph"
+    )
     assert check_file(path) == []
     for length in (2, 65, 200):
         ids = tokens(length)
@@ -258,7 +290,7 @@ def test_routing_of_the_example_does_not_stay(kind, tmp_path):
             layer.mlp.gate.weight.zero_()
             layer.mlp.gate.weight[0] = model.model.embed_tokens.weight[0] * 100  # example tokens are all 0
             layer.mlp.gate.weight[3] = torch.randn(64, generator=torch.Generator().manual_seed(1))
-    path = export_prefill(model, tmp_path / "p.onnx", exporter="legacy", max_prompt=64)
+    path = export_prefill(model, tmp_path / "p.onnx", exporter="legacy", max_prompt=64, chunk="subgraph")
     ids = tokens(12)
     got = GraphRunner(path, backend="reference").run(arrays(prefill_graph.prompt_inputs(model, ids)))
     agrees(got, wanted(model, ids))

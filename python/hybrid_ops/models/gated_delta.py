@@ -12,14 +12,16 @@ import torch
 from hybrid_ops import check, torch_ops  # noqa: F401  (torch_ops registers torch.ops.hybrid_ops)
 
 OP_TYPE = "RecurrentGatedDeltaRule"
+CHUNK_TYPE = "ChunkGatedDeltaRule"
 L2_EPSILON = 1e-6  # transformers' and flash-linear-attention's value
 
 
-def boundary_dtypes(soc: str) -> tuple[torch.dtype, torch.dtype]:
-    """(activation, state) dtypes of the operator on `soc`: the contract's column with the widest state."""
-    op = check.find_op(OP_TYPE)
+def boundary_dtypes(soc: str, op_type: str = OP_TYPE) -> tuple[torch.dtype, torch.dtype]:
+    """(activation, state) dtypes of an operator on `soc`: the contract's column with the widest state."""
+    op = check.find_op(op_type)
     family = check.find_soc(op, soc)
-    columns = zip(op.input("query").dtypes[family], op.input("state").dtypes[family], strict=True)
+    state = "state" if op_type == OP_TYPE else "initial_state"
+    columns = zip(op.input("query").dtypes[family], op.input(state).dtypes[family], strict=True)
     activation, wide = max(columns, key=lambda pair: torch.finfo(getattr(torch, pair[1])).bits)
     return getattr(torch, activation), getattr(torch, wide)
 
@@ -98,3 +100,55 @@ def recurrent_rule(
     out = out.reshape(batch, length, value_heads, value_size).to(query.dtype)
     state = pool.transpose(-2, -1).contiguous().float() if output_final_state else None
     return out, state
+
+
+def chunk_operator_rule(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    *,
+    soc: str = "ascend310p",
+    lengths: torch.Tensor | None = None,
+    **kwargs: object,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Same call as transformers' `torch_chunk_gated_delta_rule`, computed by chunk_gated_delta_rule.
+
+    Shapes and results as of `recurrent_rule`, for any T. `lengths` int32 `[B]` are all T; made here when absent, but an
+    exported graph of dynamic length has to compute them.
+    Errors: HybridOpsError for packed sequences (`cu_seqlens`); the operator's own refusals.
+    """
+    if kwargs.get("cu_seqlens") is not None:
+        raise check.refuse(
+            "chunk_gated_delta_rule", "cu_seqlens", "the adapter takes no packed sequences",
+            got="a tensor", allowed="None", soc=soc,
+        )  # fmt: skip
+    batch, key_heads, key_size = int(key.shape[0]), int(key.shape[2]), int(key.shape[3])
+    value_heads, value_size = int(value.shape[2]), int(value.shape[3])
+    activation, state_dtype = boundary_dtypes(soc, CHUNK_TYPE)
+    if use_qk_l2norm_in_kernel:
+        query_rows, key_rows = l2norm(query), l2norm(key)
+    else:
+        query_rows, key_rows = query, key
+    if initial_state is None:
+        state = torch.zeros(batch, value_heads, value_size, key_size, dtype=state_dtype, device=value.device)
+    else:
+        state = initial_state.transpose(-2, -1).to(state_dtype).contiguous()
+    if lengths is None:
+        lengths = torch.full((batch,), key.shape[1], dtype=torch.int32, device=query.device)
+    out, state = torch.ops.hybrid_ops.chunk_gated_delta_rule(
+        query=query_rows.reshape(-1, key_heads, key_size).to(activation).contiguous(),
+        key=key_rows.reshape(-1, key_heads, key_size).to(activation).contiguous(),
+        value=value.reshape(-1, value_heads, value_size).to(activation).contiguous(),
+        beta=beta.reshape(-1, value_heads).to(activation).contiguous(),
+        initial_state=state,
+        actual_seq_lengths=lengths,
+        g=g.reshape(-1, value_heads).float().contiguous(),
+        scale_value=key_size**-0.5,
+    )
+    out = out.reshape(batch, -1, value_heads, value_size).to(query.dtype)
+    return out, state.transpose(-2, -1).contiguous().float() if output_final_state else None
