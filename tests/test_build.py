@@ -115,6 +115,19 @@ def test_cache_that_cannot_be_written(source, tmp_path, monkeypatch):
     assert "set HYBRID_OPS_CACHE" in str(caught.value)
 
 
+def test_cache_of_the_checkout_is_found_without_a_variable(tmp_path, monkeypatch):
+    monkeypatch.delenv(build.CACHE_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    monkeypatch.setattr(build, "CHECKOUT", tmp_path)
+    built = tmp_path / "build" / "cache"
+    built.mkdir(parents=True)
+    assert build.cache_path() == tmp_path / "user" / "hybrid_ops", "an installation has no build.sh beside it"
+    (tmp_path / "build.sh").touch()
+    assert build.cache_path() == built
+    monkeypatch.setenv(build.CACHE_VARIABLE, str(tmp_path / "chosen"))
+    assert build.cache_path() == tmp_path / "chosen"
+
+
 def test_cached_library_loads_from_a_read_only_cache(source, monkeypatch):
     path = make(source)
 

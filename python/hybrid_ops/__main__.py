@@ -85,6 +85,7 @@ def selftest(
         if outcome.fault:
             faults.print(f"FAULT {outcome.case.id}: {outcome.fault}", markup=False, highlight=False)
     table = Table("operator", "SoC", "cases", "faults", "worst NRMSE", "seconds")
+    table.columns[0].overflow = "fold"  # a name is to be read whole, also in a narrow terminal
     for key in dict.fromkeys((o.case.op, o.case.soc) for o in outcomes):
         these = [o for o in outcomes if (o.case.op, o.case.soc) == key]
         worst: dict[str, float] = {}
@@ -93,11 +94,11 @@ def selftest(
         text = ", ".join(f"{n} {v:.1e}" for n, v in worst.items())
         bad = sum(bool(o.fault) for o in these)
         table.add_row(*key, str(len(these)), str(bad), text, f"{sum(o.seconds for o in these):.1f}")
-    console.print(table)
     if not outcomes:
         raise check.refuse(
             "selftest", "only", "no case chosen", got=repr(only), allowed="part of a case id", soc="this SoC"
         )
+    console.print(table)
     raise typer.Exit(int(any(o.fault for o in outcomes)))
 
 

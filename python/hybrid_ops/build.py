@@ -1,7 +1,8 @@
 """Builds C++ shared libraries on first use into a user cache keyed by the hash of their sources.
 
 One function does the work, :func:`compile_shared`; the host side (``host.py``) and the simulator (``sim.py``)
-call it. The cache is ``$HYBRID_OPS_CACHE``, else ``~/.cache/hybrid_ops`` (``$XDG_CACHE_HOME`` is respected).
+call it. The cache is ``$HYBRID_OPS_CACHE``, else the one that ``./build.sh`` made in this checkout, else
+``~/.cache/hybrid_ops`` (``$XDG_CACHE_HOME`` is respected).
 A library appears there by an atomic rename only: a killed build leaves nothing that a later run could load.
 """
 
@@ -28,6 +29,7 @@ from pathlib import Path
 
 CACHE_VARIABLE = "HYBRID_OPS_CACHE"
 COMPILER_VARIABLE = "CXX"
+CHECKOUT = Path(__file__).resolve().parents[2]  # of a checkout; of an installation, a folder without build.sh
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".inc", ".cpp", ".cc", ".def"})
 ERROR_LINES = 12
 _planning: ContextVar[bool] = ContextVar("hybrid_ops_planning", default=False)
@@ -54,6 +56,9 @@ def cache_path() -> Path:
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
         return Path(chosen)
+    built = CHECKOUT / "build" / "cache"  # so that commands after ./build.sh find what it built
+    if (CHECKOUT / "build.sh").exists() and built.is_dir():
+        return built
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path("~").expanduser() / ".cache") / "hybrid_ops"
 

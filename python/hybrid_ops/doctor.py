@@ -88,7 +88,7 @@ def _cann() -> Iterator[Finding]:
         yield Finding(
             "missing",
             "operator package",
-            f"vendors/{npu.VENDOR} not found ({where}); ./build.sh package makes it",
+            f"vendors/{npu.VENDOR} not found ({where}): simulator and reference only",
         )
     for op in contract.load().values():
         yield _winner(op.type, op.name, home)

@@ -51,7 +51,7 @@ def _open(op: Op, soc: str) -> tuple[ctypes.CDLL, ctypes.CDLL]:
     folders = package_folders()
     if not folders:
         got = f"{CUSTOM_PATHS}={os.environ.get(CUSTOM_PATHS, '')!r}"
-        hint = "./build.sh package, install it, source its set_env.bash before Python starts"
+        hint = "build op_host and op_kernel with CANN, install, source set_env.bash before Python starts"
         raise _missing(
             op, soc, "operator package not found", got, f"a path whose vendors/{VENDOR} holds op_api", hint
         )
@@ -62,7 +62,7 @@ def _open(op: Op, soc: str) -> tuple[ctypes.CDLL, ctypes.CDLL]:
             soc,
             "operator package is incomplete",
             f"no {library}",
-            "a package built with ./build.sh package",
+            "a complete build of op_host and op_kernel",
         )
     return _load(str(library)), _load("libnnopbase.so")
 
