@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir
 import onnxscript
@@ -24,7 +25,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hybrid_ops import contract, torch_ops  # noqa: F401  (torch_ops registers torch.ops.hybrid_ops)
 from hybrid_ops.contract import Op
 from hybrid_ops.export import cann_ops, cann_torch, chunk_graph, dtypes
-from hybrid_ops.export.custom_node import OP_TYPE, PRIVATE_DOMAIN, PRIVATE_VERSION, custom_attributes, find_op
+from hybrid_ops.export.custom_node import (
+    OP_TYPE,
+    PRIVATE_DOMAIN,
+    PRIVATE_VERSION,
+    axes_of_rank,
+    custom_attributes,
+    facts,
+    find_op,
+    input_index,
+)
 from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
 from hybrid_ops.export.simplify import simplify
 
@@ -211,6 +221,8 @@ def finish_node(node: onnx_ir.Node, target: Profile) -> None:
     op = find_op(node.attributes["type"].as_string())
     assert op is not None
     present = list(node.attributes[PRESENT].as_strings())
+    if not target.gaps:
+        present = fill_gap(node, op, present)
     emitted = {a.name: node.attributes[a.name].value for a in op.attrs if a.name in node.attributes}
     shapes, types = [], []
     for output in node.outputs:
@@ -221,3 +233,39 @@ def finish_node(node: onnx_ir.Node, target: Profile) -> None:
     node.attributes.clear()
     for attribute in onnx_ir.convenience.convert_attributes(written):
         node.attributes.add(attribute)
+
+
+def fill_gap(node: onnx_ir.Node, op: Op, present: list[str]) -> list[str]:
+    """Wire a neutral constant to every absent input before a present one, for releases that cannot leave it out.
+
+    Returns the names now present: unchanged where there is no gap, or where an input has no neutral value or no size
+    that is known while exporting (the writer of the attributes then refuses the node, naming the input).
+    """
+    slots, names = input_index(op, present), [t.name for t in op.inputs]
+    missing = [op.inputs[i] for i in range(slots[-1]) if i not in slots]
+    neutral, axes = facts(op, "NEUTRAL"), {}
+    for name, value in zip(present, node.inputs, strict=True):
+        sizes = [] if value is None or value.shape is None else list(value.shape)
+        for word, size in zip(axes_of_rank(op.input(name), len(sizes)) or (), sizes, strict=False):
+            if isinstance(size, int):
+                axes.setdefault(*contract.axis_from(word, size))
+    made: dict[str, onnx_ir.Value] = {}
+    for tensor in missing:
+        words = min(tensor.axes, key=len)
+        if tensor.name not in neutral or not all(word in axes for word in words):
+            return present
+        kind = dtypes.ONNX[next(iter(tensor.dtypes.values()))[0]]
+        array = np.full([axes[word] for word in words], neutral[tensor.name])
+        held = onnx_ir.Tensor(array.astype(onnx.helper.tensor_dtype_to_np_dtype(kind)))
+        constant = onnx_ir.node("Constant", [], {"value": held}, name=f"{node.name}_{tensor.name}")
+        constant.outputs[0].name = f"{node.name}_{tensor.name}"
+        constant.outputs[0].shape, constant.outputs[0].dtype = held.shape, held.dtype
+        assert node.graph is not None
+        node.graph.insert_before(node, constant)
+        made[tensor.name] = constant.outputs[0]
+    wired = {**dict(zip(present, node.inputs, strict=True)), **made}
+    filled = [name for name in names if name in wired]
+    node.resize_inputs(len(filled))
+    for position, name in enumerate(filled):
+        node.replace_input_with(position, wired[name])
+    return filled

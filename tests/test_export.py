@@ -14,7 +14,15 @@ pytest.importorskip("onnxscript")
 pytest.importorskip("transformers")
 
 from hybrid_ops import HybridOpsError, contract, runtime  # noqa: E402
-from hybrid_ops.export import GraphRunner, check_file, custom_node, decode_graph, export_decode, save  # noqa: E402
+from hybrid_ops.export import (
+    GraphRunner,
+    check_file,
+    check_model,
+    custom_node,
+    decode_graph,
+    export_decode,
+    save,
+)
 from hybrid_ops.export.accuracy import agreement, bound_of  # noqa: E402
 from hybrid_ops.export.graph_view import Graph  # noqa: E402
 from hybrid_ops.export.profiles import PROFILES  # noqa: E402
@@ -318,3 +326,50 @@ def test_simulator_executes_the_exported_graph(exported, model, filled):
     for name, found in worst.items():
         assert found.within(bound_of(name)), (name, found)
     assert not [hazard for launch in runner.launches for hazard in launch.hazards]
+
+
+class Accepting(torch.nn.Module):
+    """A module of a caller's own that wires num_accepted_tokens and leaves gk out."""
+
+    def forward(self, query, value, beta, state, g, accepted):
+        lengths, slots = torch.full((1,), 2, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+        return torch.ops.hybrid_ops.recurrent_gated_delta_rule_functional(
+            query,
+            query,
+            value,
+            beta,
+            state,
+            lengths,
+            slots,
+            g=g,
+            num_accepted_tokens=accepted,
+            scale_value=0.125,
+        )
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "legacy"])
+def test_a_gap_before_2_7_takes_a_neutral_input(exporter):
+    """Release 2.4 cannot leave gk out before num_accepted_tokens: zeros are wired, which mean the same."""
+    from hybrid_ops.export.legacy_export import export_module_legacy
+    from hybrid_ops.export.onnx_export import export_module
+    from hybrid_ops.export.save import to_default_domain
+
+    made = torch.Generator().manual_seed(0)
+    half = {"query": (2, 2, 64), "value": (2, 4, 64), "beta": (2, 4), "state": (1, 4, 64, 64)}
+    inputs = {name: torch.rand(shape, generator=made).half() for name, shape in half.items()}
+    inputs |= {"g": -torch.rand(2, 4, generator=made), "accepted": torch.ones(1, dtype=torch.int32)}
+    export = export_module if exporter == "dynamo" else export_module_legacy
+    model = export(Accepting(), inputs, output_names=["out", "state_out"], target="lite-2.4")
+    import onnx_ir
+
+    proto = onnx_ir.to_proto(to_default_domain(model))
+    graph = Graph(proto)
+    (node,) = graph.custom_nodes
+    assert list(node.bound()) == [t.name for t in OP.inputs] and "input_index" not in node.values
+    gk = graph.constant(node.bound()["gk"])
+    assert gk.shape == (2, 4) and gk.dtype == np.float32 and not gk.any()
+    assert [f for f in check_model(proto, version=(2, 4)) if f.severity in "ES"] == []
+    feed = {name: value.numpy() for name, value in inputs.items()}
+    got = GraphRunner(proto, backend="reference").run(feed)
+    for name, want in zip(("out", "state_out"), Accepting()(**inputs), strict=True):
+        assert np.array_equal(got[name], want.numpy())

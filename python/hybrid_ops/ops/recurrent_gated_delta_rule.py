@@ -26,9 +26,11 @@ from ..case import Arrays, Case
 
 OP = "recurrent_gated_delta_rule"
 
-# Exported graphs: inputs of slot numbers, which a batch-1 export fixes; attribute -> axis whose size ** -0.5 it is.
+# Exported graphs: inputs of slot numbers, which a batch-1 export fixes; attribute -> axis whose size ** -0.5 it is;
+# optional input -> the value that means the same as its absence.
 SLOT_TABLES = frozenset({"ssm_state_indices"})
 SCALES = {"scale_value": "DK"}
+NEUTRAL = {"g": 0.0, "gk": 0.0}
 
 
 @dataclass(frozen=True)
