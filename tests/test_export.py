@@ -14,7 +14,7 @@ pytest.importorskip("onnxscript")
 pytest.importorskip("transformers")
 
 from hybrid_ops import HybridOpsError, contract, runtime  # noqa: E402
-from hybrid_ops.export import (
+from hybrid_ops.export import (  # noqa: E402
     GraphRunner,
     check_file,
     check_model,
