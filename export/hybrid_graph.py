@@ -66,8 +66,9 @@ def rope_table(rotary: Any) -> torch.Tensor:
     table = torch.zeros(3, frequencies.numel())
     axis = torch.zeros(frequencies.numel(), dtype=torch.long)
     section = getattr(rotary, "mrope_section", None)
-    for which in (1, 2) if section else ():
-        axis[which : section[which] * 3 : 3] = which
+    if section is not None:
+        for which in (1, 2):
+            axis[which : section[which] * 3 : 3] = which
     table[axis, torch.arange(frequencies.numel())] = frequencies.cpu()
     return table
 

@@ -243,7 +243,8 @@ def fill_gap(node: onnx_ir.Node, op: Op, present: list[str]) -> list[str]:
     """
     slots, names = input_index(op, present), [t.name for t in op.inputs]
     missing = [op.inputs[i] for i in range(slots[-1]) if i not in slots]
-    neutral, axes = facts(op, "NEUTRAL"), {}
+    neutral = facts(op, "NEUTRAL")
+    axes: dict[str, int] = {}
     for name, value in zip(present, node.inputs, strict=True):
         sizes = [] if value is None or value.shape is None else list(value.shape)
         for word, size in zip(axes_of_rank(op.input(name), len(sizes)) or (), sizes, strict=False):

@@ -75,7 +75,8 @@ class Prefill(HybridGraph):
         hidden = self.model.embed_tokens(input_ids)
         if image_embeds is None:
             return hidden
-        is_image = input_ids == self.image_token
+        assert self.image_token is not None  # a graph with image_embeds belongs to a vision-language model
+        is_image = torch.eq(input_ids, self.image_token)
         # Row 0 is for all other tokens, so that a prompt without images has something to look up.
         row = (torch.cumsum(is_image.float(), dim=1) * is_image.float()).long()
         nothing = torch.zeros(1, image_embeds.shape[1], dtype=hidden.dtype, device=hidden.device)

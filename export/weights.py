@@ -172,7 +172,7 @@ def attach(model: onnx_ir.Model, weights: Weights, base: Path) -> onnx_ir.Model:
         if not isinstance(held, FakeTensor):
             continue
         assert value.const_value is not None
-        shape = tuple(int(size) for size in value.const_value.shape)
+        shape = tuple(int(size) for size in value.const_value.shape)  # type: ignore[arg-type]
         value.const_value = weights.tensor(name, value.const_value.dtype.numpy(), shape, base)
     return model
 
