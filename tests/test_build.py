@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrid_ops import build
+from hybrid_ops import build, sim_build
 
 ANSWER = 'extern "C" int answer() { return VALUE; }\n'
 SLOW = '#!/bin/sh\nfor arg; do case $arg in -o) ;; *.o|*.so) : > "$arg" ;; esac; done\nsleep 30\n'
@@ -232,3 +232,31 @@ def test_concurrent_builds_build_once(source, cache):
     assert [process.returncode for process in processes] == [0, 0, 0], errors
     assert sum("built libanswer" in text for text in errors) == 1
     assert len(list(cache.glob("*.so"))) == 1
+
+
+def test_key_of_a_kernel_covers_what_it_includes_and_nothing_else(tmp_path):
+    (tmp_path / "common").mkdir()
+    kernel, other = tmp_path / "kernel.cpp", tmp_path / "other.cpp"
+    kernel.write_text('#include "kernel_operator.h"\n  #  include "common/rows.h"\n')
+    (tmp_path / "common" / "rows.h").write_text('#pragma once\n#include "soc.h"\n#include "../tiling.h"\n')
+    (tmp_path / "common" / "soc.h").write_text('#pragma once\n#include "rows.h"\n')
+    (tmp_path / "tiling.h").write_text("#pragma once\n")
+    other.write_text("")
+
+    def key():
+        with build.planning():
+            return sim_build.compile_kernel_file(kernel, "kernel", soc="ascend310p", quiet=True)
+
+    found = sim_build.included(kernel, [tmp_path])
+    assert [file.relative_to(tmp_path).as_posix() for file in found] == [
+        "common/rows.h",
+        "common/soc.h",
+        "tiling.h",
+    ]
+    before = key()
+    other.write_text("int changed;")
+    assert key() == before
+    for file in (kernel, *found):
+        file.write_text(file.read_text() + "// changed\n")
+        assert key() != before, file
+        before = key()

@@ -113,6 +113,27 @@ def _glue(kernel: Path, entry: str) -> build.Generated:
     return build.Generated("glue", text)
 
 
+_INCLUDE = re.compile(r"^\s*#\s*include\s*[\"<]([^\">]+)[\">]", re.M)
+
+
+def included(source: Path, folders: Sequence[Path]) -> list[Path]:
+    """The files that `source` includes, directly or through others, beside themselves or in `folders`, sorted.
+
+    Read from the text: what a macro names or a condition leaves out is not told apart.
+    """
+    found: set[Path] = set()
+    waiting = [source]
+    while waiting:
+        file = waiting.pop()
+        for name in _INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace")):
+            places = (folder / name for folder in (file.parent, *folders))
+            header = next((place.resolve() for place in places if place.is_file()), None)
+            if header is not None and header not in found:
+                found.add(header)
+                waiting.append(header)
+    return sorted(found)
+
+
 def compile_kernel_file(
     path: Path | str,
     entry: str,
@@ -155,7 +176,7 @@ def compile_kernel_file(
         *_include_flags(),
     ]
     stem = (name or f"{entry}-{platform.load(soc).family}") + ("-cube" if core == "cube" else "")
-    depends = [kernel, *sorted(kernel.parent.glob("*.h")), *_headers()]
+    depends = [kernel, *included(kernel, [kernel.parent]), *_headers()]
     return _compile(
         stem, [_glue(kernel, entry)], flags, depends=depends, link=["-Wl,-Bsymbolic"], quiet=quiet
     )
@@ -182,7 +203,7 @@ def compile_kernel(
     sources = paths.source_dir("op_kernel")
     return compile_kernel_file(
         sources / f"{found.name}.cpp", found.name, dtype_macros(found, family, column), family,
-        include=[sources], name=f"{found.name}-{family}-{column}", core=core, quiet=quiet,
+        name=f"{found.name}-{family}-{column}", core=core, quiet=quiet,
     )  # fmt: skip
 
 
