@@ -23,7 +23,7 @@ app = typer.Typer(
 )
 # Sub-commands of other parts, imported only when one of their commands is asked for: they need onnx, torch, …
 PARTS = ("export.cli", "export.cli_export", "profile", "export.convert_cli")
-console = Console(soft_wrap=True)
+console = Console(soft_wrap=True, emoji=False)  # a tensor name may read ":key:"
 _MARK = {"ok": "[green]ok[/]     ", "missing": "[yellow]missing[/]", "fault": "[red]FAULT[/]  "}
 
 
@@ -78,7 +78,7 @@ def selftest(
         only in c.id for o in chosen for s in o.socs if family in (None, s) for c in case.cases(o.name, s)
     )
     outcomes = []
-    faults = Console(stderr=True, soft_wrap=True)
+    faults = Console(stderr=True, soft_wrap=True, emoji=False)
     running = runner.run(found.name if found else None, family, backend=backend, checks=checks, only=only)
     for outcome in track(running, "selftest", total=total, console=faults, transient=True):
         outcomes.append(outcome)
@@ -110,7 +110,7 @@ def build(
     from . import sim_build
 
     socs = [check.find_soc(None, s) for s in soc or []]
-    errors, total = Console(stderr=True), len(sim_build.builds(socs))
+    errors, total = Console(stderr=True, emoji=False), len(sim_build.builds(socs))
     for library in track(sim_build.build_all(socs), "build", total=total, console=errors, transient=True):
         console.print(str(library), markup=False, highlight=False)
 
@@ -179,7 +179,7 @@ def main() -> None:
     try:
         app()
     except (check.HybridOpsError, building.BuildError, contract.ContractError, OSError) as error:
-        Console(stderr=True, soft_wrap=True).print(
+        Console(stderr=True, soft_wrap=True, emoji=False).print(
             f"error: {error}", markup=False, highlight=False, style="red"
         )
         raise SystemExit(2) from None

@@ -178,7 +178,7 @@ def command(
             "profile", "case", "no such case", got=repr(only), allowed="part of a case id", soc=soc
         )
     profile = run(found.name, chosen.inputs(), chosen.attrs, soc=soc, trace=bool(trace or plot))
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, emoji=False)
     console.print(f"case {chosen.id}", highlight=False)
     for table in (summary(profile), calls(profile), stalls(profile)):
         console.print(table)

@@ -49,6 +49,7 @@ def estimates(launches: Sequence[run_graph.Launch], out: Path) -> list[dict[str,
             {
                 "soc": soc,
                 "chip": made.soc.variant,
+                "operator": first.op.type,
                 "launches": len(launches),
                 **entry,
                 "us_per_step": timing["us"] * len(launches),
@@ -101,13 +102,15 @@ def render(report: Any) -> Iterator[Table]:
     yield errors
 
     if report.estimates:
-        socs = Table("SoC", title="One launch in the simulator's timing model", title_justify="left")
+        one = report.estimates[0]
+        title = f"One {one['operator']} launch of the {one['launches']} of a step, in the simulator's timing model"
+        socs = Table("chip", title=title, title_justify="left")
         headings = (
             "cycles",
             "µs",
             "µs a step",
-            "floor",
-            "ratio",
+            "floor, cycles",
+            "of floor",
             "bound by",
             "GM read",
             "written",
@@ -123,7 +126,7 @@ def render(report: Any) -> Iterator[Table]:
                 f"{entry['us']:.1f}",
                 f"{entry['us_per_step']:.1f}",
                 f"{floor:,.0f} {entry['floor']}" if floor else "",
-                f"{ratio:.2f}" if ratio else "",
+                f"{ratio:.2f} x" if ratio else "",
                 entry["bound"],
                 f"{entry['gm_read_bytes'] / 1024:,.0f} KiB",
                 f"{entry['gm_write_bytes'] / 1024:,.0f} KiB",
