@@ -31,10 +31,11 @@ setup() {
     want=$(cat constraints.txt pyproject.toml | sha256sum | cut -c1-16)
     stamp=$venv/.ready-$want-$extras
     [ -e "$stamp" ] && return
-    echo "[setup] virtual environment $venv with $extras (about a minute)"
+    echo "[setup] virtual environment $venv with $extras (a few minutes)"
     [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-    # torch by exact version first: a range would take the CUDA build
-    "$venv/bin/pip" install -q --disable-pip-version-check "$(grep '^torch==' constraints.txt)"
+    # The package index's torch is the CUDA build, 3.5 GB more: the CPU one first, where pip is set up to find one.
+    "$venv/bin/pip" install -q --disable-pip-version-check --no-deps "$(grep '^torch==' constraints.txt)+cpu" 2>/dev/null ||
+        echo "[setup] no CPU build of torch within reach: the package index gives its own, which may be 3.5 GB larger"
     "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt -e ".[$extras]"
     touch "$stamp"
 }
