@@ -84,7 +84,7 @@ class Kernel {
         if (!started) walk_.Wait();
         Sequence now, next;
         bool live = NextLive(now);
-        Group g = range_.First(GroupUnits(true));
+        Group g = FirstGroup(true);
         if (live) pool_.Load(now.readSlot, g);
         if (!started) work_.Fill(t_, kTail);  // while the first moves are under way
         while (live) {
@@ -93,9 +93,9 @@ class Kernel {
             // The next sequence's state is fetched early, unless it is still to be written.
             const bool early = more && (SlotBit(next.readSlot) & (dirty_ | written)) == 0;
             for (; !range_.IsLast(g); g = range_.Next(g))
-                ProcessGroup(now, g, now, range_.Next(g), true, false);
-            const Group ahead = range_.First(GroupUnits(walk_.Position() >= t_.tokens));
-            ProcessGroup(now, g, next, ahead, early, more && now.rows <= t_.tokenBlock);
+                ProcessGroup(now, g, Ahead{now, range_.Next(g), true, false});
+            const Group ahead = FirstGroup(walk_.Position() >= t_.tokens);
+            ProcessGroup(now, g, Ahead{next, ahead, early, more && now.rows <= t_.tokenBlock});
             dirty_ |= written;
             stored_ |= written;
             if (more && !early) {
@@ -113,9 +113,14 @@ class Kernel {
         tokens_.Reset();
     }
 
-    // Nothing else hides the first load and the last store of a range: half as much to wait for.
-    __aicore__ inline uint32_t GroupUnits(bool edge) const {
-        return edge && range_.Even() ? (t_.groupUnits + 1) / 2 : t_.groupUnits;
+    // Nothing else hides the first load and the last store of a range: they are worked on in pieces, or half
+    // as much is waited for.
+    __aicore__ inline Group FirstGroup(bool edge) const {
+        const bool pieced = edge && FinePieces(t_) && !kChannelGate;
+        const bool half = edge && !pieced && range_.Even();
+        Group g = range_.First(half ? (t_.groupUnits + 1) / 2 : t_.groupUnits);
+        g.pieced = pieced;
+        return g;
     }
 
     // Slots stand in a set of 64 bits: a false hit costs a wait, nothing else.
@@ -150,34 +155,48 @@ class Kernel {
         }
     }
 
-    // All tokens of the sequence on the group's rows. Its state is on its way; that of `ahead` is fetched
-    // next.
-    __aicore__ inline void ProcessGroup(const Sequence& s, const Group& g, const Sequence& ahead,
-                                        const Group& aheadGroup, bool fetch, bool fetchTokens) {
+    // What is fetched while a group is worked on.
+    struct Ahead {
+        const Sequence& sequence;
+        const Group group;
+        bool state, tokens;
+    };
+    __aicore__ inline void Fetch(const Ahead& ahead) {
+        if (ahead.tokens) tokens_.Prefetch(ahead.sequence.begin, ahead.sequence.rows);  // needed first
+        if (ahead.state) pool_.Load(ahead.sequence.readSlot, ahead.group);
+    }
+
+    // All tokens of the sequence on the group's rows. Its state is on its way.
+    __aicore__ inline void ProcessGroup(const Sequence& s, const Group& g, const Ahead& ahead) {
         int64_t i = 0;
         int64_t slot = NextSlot(s, g, i);
         if (slot >= 0) tokens_.Need(s.begin + i, s.begin + s.rows);
-        pool_.Widen(g);
-        pool_.Finish();
-        if (fetchTokens) tokens_.Prefetch(ahead.begin, ahead.rows);  // needed first
-        if (fetch) pool_.Load(ahead.readSlot, aheadGroup);
-        uint64_t own = 0;
-        while (slot >= 0) {
-            const int64_t token = s.begin + i;
+        pool_.Turn();
+        if (slot < 0) {
+            pool_.Widen(g, 0, g.rows);
             pool_.Finish();
+            Fetch(ahead);
+        }
+        uint64_t own = 0;
+        for (bool fresh = true; slot >= 0; fresh = false) {
+            const int64_t token = s.begin + i;
             tokens_.Need(token, token + 1);
-            Step(token, g);
+            if (!fresh) pool_.Finish();
+            Segment segments[kMaxSegments];
+            const uint32_t count = Products(token, g, segments, fresh ? &ahead : nullptr);
             ++i;
             const int64_t following = NextSlot(s, g, i);
+            work_.Swap();  // the new state goes where the products stood
             if (following != slot) {
                 const bool wait = ((stored_ | own) & SlotBit(slot)) != 0;
-                pool_.Store(slot, g, wait);
+                pool_.Open(slot, g, wait);
                 if (wait) {
                     stored_ = 0;
                     own = 0;
                 }
                 own |= SlotBit(slot);
             }
+            Update(token, g, segments, count, following != slot);
             slot = following;
         }
     }
@@ -206,66 +225,145 @@ class Kernel {
         }
         return count;
     }
-
-    // One token on the rows of a group: out rows are stored, work_.state becomes the updated state.
-    __aicore__ inline void Step(int64_t token, const Group& g) {
-        Segment segments[kMaxSegments];
-        tokens_.Wait();
-        const uint32_t count = MakeSegments(token, g, segments), n = g.rows;
-        Workspace& w = work_;
-        FloatTensor values = tokens_.Values(token, g);
-        if (kTail && !Soc::kPaddedMoves && LastBlock<T>::Shift(n) != 0) {
-            OrderValues(values, n);
-            values = w.delta;
-        }
-        PipeBarrier<PIPE_V>();
-        DecayState(segments, count);
-        // product <- state * k; delta <- beta v
-        for (uint32_t i = 0; i < count; ++i) {
-            const Segment& s = segments[i];
-            rows_.Scale(w.product[s.at], w.state[s.at], s.head.key, s.rows);
-            AscendC::Muls(w.delta[s.row], values[s.row], s.head.beta, int32_t(s.rows));
-        }
-        PipeBarrier<PIPE_V>();
-        // partial <- blocks of product; product <- state * q
-        rows_.SumBlocks(w.partial, w.product, n);
-        for (uint32_t i = 0; i < count; ++i) {
-            const Segment& s = segments[i];
-            rows_.Scale(w.product[s.at], w.state[s.at], s.head.query, s.rows);
-        }
-        PipeBarrier<PIPE_V>();
-        const FloatTensor readout = ReduceRows(segments, count, n);
-        // partial <- delta, each value eight times; readout <- scale alpha (S q)
-        BroadcastColumn(w.partial, w.delta, w.broadcast, n);
-        for (uint32_t i = 0; i < count; ++i) {
-            const Segment& s = segments[i];
-            AscendC::Muls(w.readout[s.row], readout[s.row], t_.scale * s.head.decay, int32_t(s.rows));
-        }
-        PipeBarrier<PIPE_V>();
-        // product <- delta k^T; readout <- readout + scale (k . q) delta
-        for (uint32_t i = 0; i < count; ++i) {
-            const Segment& s = segments[i];
-            rows_.Outer(w.product[s.at], w.partial[s.row * kFloatBlock], s.head.key, s.rows);
-            AscendC::Axpy(w.readout[s.row], w.delta[s.row], t_.scale * s.head.keyQuery, int32_t(s.rows));
-        }
-        PipeBarrier<PIPE_V>();
-        // product <- alpha state + delta k^T, the new state
-        for (uint32_t i = 0; i < count; ++i) {
-            const Segment& s = segments[i];
-            AscendC::Axpy(w.product[s.at], w.state[s.at], s.head.decay, int32_t(s.rows * t_.keyPitch));
-        }
-        StoreOut(token, g);
-        // The reduction expects lanes of absent blocks to be zero again.
-        if (rows_.slots * kFloatLanes != t_.keyPitch) {
-            AscendC::Duplicate(w.partial, 0.0f, int32_t(RoundUp(n, 8) * kFloatBlock));
-        }
-        PipeBarrier<PIPE_V>();
-        w.Swap();
+    // What of a segment is in rows [begin, end) of the group; rows 0: nothing.
+    __aicore__ inline Segment Cut(const Segment& s, uint32_t begin, uint32_t end) const {
+        Segment part = s;
+        if (part.row < begin) part.row = begin;
+        const uint32_t last = s.row + s.rows < end ? s.row + s.rows : end;
+        part.rows = part.row < last ? last - part.row : 0;
+        part.at = part.row * t_.keyPitch;
+        return part;
     }
 
-    // The trees of S k and S q, one level apart. delta <- beta v - alpha beta (S k); returns S q, one value
-    // per row.
-    __aicore__ inline FloatTensor ReduceRows(const Segment* segments, uint32_t count, uint32_t n) {
+    // One token on the rows of a group: delta <- beta (v - alpha S k), levelQuery <- S q. With `ahead` S is
+    // still to be widened. At an edge each of its pieces is worked on as soon as it is there, one step behind
+    // the next one, so that a barrier serves all pieces under way.
+    __aicore__ inline uint32_t Products(int64_t token, const Group& g, Segment* segments,
+                                        const Ahead* ahead) {
+        Workspace& w = work_;
+        const uint32_t n = g.rows, step = ahead && g.pieced ? pool_.Step(g) : n,
+                       pieces = (n + step - 1) / step;
+        uint32_t count = 0;
+        FloatTensor values;
+        for (uint32_t i = 0; i < pieces + 2; ++i) {
+            // partial <- blocks of product; product <- state * q
+            if (i >= 4) SumPiece(Cut8(g, i - 4, step), Cut8(g, i - 3, step));
+            if (i >= 3) {
+                const uint32_t begin = Cut8(g, i - 3, step), end = Cut8(g, i - 2, step);
+                rows_.SumBlocks(w.pieceSums, w.product[begin * t_.keyPitch], end - begin);
+            }
+            if (i >= 2) {
+                const uint32_t begin = Cut8(g, i - 2, step), end = Cut8(g, i - 1, step);
+                SumProducts(w.partial, begin, end - begin);
+                for (uint32_t j = 0; j < count; ++j) {
+                    const Segment s = Cut(segments[j], begin, end);
+                    if (s.rows != 0) rows_.Scale(w.product[s.at], w.state[s.at], s.head.query, s.rows);
+                }
+            }
+            if (i == 1) {
+                for (uint32_t j = 0; j < count; ++j) {
+                    const Segment& s = segments[j];
+                    AscendC::Muls(w.delta[s.row], values[s.row], s.head.beta, int32_t(s.rows));
+                }
+            }
+            // product <- state * k
+            if (i >= 1 && i <= pieces) {
+                const uint32_t begin = Cut8(g, i - 1, step), end = Cut8(g, i, step);
+                for (uint32_t j = 0; j < count; ++j) {
+                    const Segment s = Cut(segments[j], begin, end);
+                    if (s.rows == 0) continue;
+                    DecayState(s);
+                    rows_.Scale(w.product[s.at], w.state[s.at], s.head.key, s.rows);
+                }
+            }
+            if (i < pieces && ahead) {
+                pool_.Widen(g, i * step, i + 1 == pieces ? n : (i + 1) * step);
+                if (i == 0) pool_.Finish();
+                if (i + 1 == pieces) Fetch(*ahead);
+            }
+            if (i == 0) {
+                tokens_.Wait();
+                count = MakeSegments(token, g, segments);
+                values = OrderedValues(token, g);
+            }
+            PipeBarrier<PIPE_V>();
+        }
+        const uint32_t lastRow = Cut8(g, pieces - 1, step);
+        if (pieces > 1) SumPiece(Cut8(g, pieces - 2, step), lastRow);
+        ReduceRows(segments, count, n, lastRow);
+        return count;
+    }
+    // sums <- blocks of product, rows from `row` on
+    __aicore__ inline void SumProducts(const FloatTensor& sums, uint32_t row, uint32_t rows) const {
+        rows_.SumBlocks(sums[row * rows_.slots * kFloatBlock], work_.product[row * t_.keyPitch], rows);
+    }
+
+    // levelQuery <- first level of the tree of S q, rows [begin, end)
+    __aicore__ inline void SumPiece(uint32_t begin, uint32_t end) const {
+        rows_.SumLevel(0, work_.levelQuery[0][begin * rows_.slots], work_.pieceSums, end - begin);
+    }
+    // First row of the i-th piece that products are taken of: the sums of eight rows fill a block.
+    __aicore__ inline uint32_t Cut8(const Group& g, uint32_t i, uint32_t step) const {
+        return i * step < g.rows ? i * step / 8 * 8 : g.rows;
+    }
+    // Columns stand twice, for reads without bank conflicts.
+    __aicore__ inline bool Apart() const { return ColumnBytes(t_, Soc::kBroadcast) != 0; }
+
+    // The rest of the token: out rows are stored, state <- alpha product + delta k^T, where product is the
+    // old state. With `store` the new one goes to the pool, at an edge piece by piece.
+    __aicore__ inline void Update(int64_t token, const Group& g, const Segment* segments, uint32_t count,
+                                  bool store) {
+        Workspace& w = work_;
+        const uint32_t n = g.rows, step = store && g.pieced ? pool_.Step(g) : n,
+                       pieces = (n + step - 1) / step;
+        const FloatTensor readout = w.levelQuery[(rows_.levels - 1) & 1];
+        // readout <- scale alpha (S q); column <- delta, each value eight times
+        for (uint32_t j = 0; j < count; ++j) {
+            const Segment& s = segments[j];
+            AscendC::Muls(w.readout[s.row], readout[s.row], t_.scale * s.head.decay, int32_t(s.rows));
+        }
+        BroadcastColumn(w.column[0], w.delta, w.broadcast, n);
+        if (Apart()) BroadcastColumn(w.column[1], w.delta, w.broadcast, n);
+        PipeBarrier<PIPE_V>();
+        for (uint32_t i = 0; i <= pieces; ++i) {
+            if (i >= 2) pool_.Store((i - 1) * step);
+            // state <- alpha product + delta k^T
+            if (i >= 1) {
+                for (uint32_t j = 0; j < count; ++j) {
+                    const Segment s = Cut(segments[j], (i - 1) * step, i * step);
+                    if (s.rows == 0) continue;
+                    AscendC::Axpy(w.state[s.at], w.product[s.at], s.head.decay,
+                                  int32_t(s.rows * t_.keyPitch));
+                }
+            }
+            if (i == 1) StoreOut(token, g);
+            // readout <- readout + scale (k . q) delta
+            for (uint32_t j = 0; i == 0 && j < count; ++j) {
+                const Segment& s = segments[j];
+                AscendC::Axpy(w.readout[s.row], w.delta[s.row], t_.scale * s.head.keyQuery, int32_t(s.rows));
+            }
+            // state <- delta k^T
+            for (uint32_t j = 0; i < pieces && j < count; ++j) {
+                const Segment s = Cut(segments[j], i * step, (i + 1) * step);
+                if (s.rows == 0) continue;
+                if (Apart()) {
+                    rows_.OuterApart(w.state, w.column, s.head.key, s.row, s.rows);
+                } else {
+                    rows_.Outer(w.state[s.at], w.column[0][s.row * kFloatBlock], s.head.key, s.rows);
+                }
+            }
+            // The reduction expects lanes of absent blocks to be zero again.
+            if (i == pieces && rows_.slots * kFloatLanes != t_.keyPitch) {
+                AscendC::Duplicate(w.partial, 0.0f, int32_t(RoundUp(n, 8) * kFloatBlock));
+            }
+            PipeBarrier<PIPE_V>();
+        }
+        if (store) pool_.Store(n);
+    }
+
+    // The trees of S k and S q, one level apart; the blocks of S q from row lastRow on are still to be
+    // summed. delta <- delta - alpha beta (S k).
+    __aicore__ inline void ReduceRows(const Segment* segments, uint32_t count, uint32_t n, uint32_t lastRow) {
         Workspace& w = work_;
         const uint32_t last = rows_.levels - 1;
         for (uint32_t level = 0; level <= rows_.levels; ++level) {
@@ -280,35 +378,29 @@ class Kernel {
                 }
             }
             if (level == 0) {
-                rows_.SumBlocks(w.partial, w.product, n);
+                SumProducts(w.partial, lastRow, n - lastRow);
+            } else if (level == 1) {
+                const uint32_t at = lastRow * rows_.slots;
+                rows_.SumLevel(0, w.levelQuery[0][at], w.partial[at * kFloatBlock], n - lastRow);
             } else {
-                rows_.SumLevel(level - 1, w.levelQuery[(level - 1) & 1],
-                               level == 1 ? w.partial : w.levelQuery[(level - 2) & 1], n);
+                rows_.SumLevel(level - 1, w.levelQuery[(level - 1) & 1], w.levelQuery[level & 1], n);
             }
             PipeBarrier<PIPE_V>();
         }
-        return w.levelQuery[last & 1];
     }
 
     // state <- state * exp(gk); what decays to nothing becomes 0 whatever it held: inf * 0 would not.
-    __aicore__ inline void DecayState(const Segment* segments, uint32_t count) {
+    __aicore__ inline void DecayState(const Segment& s) {
         bool changed = false;
-        for (uint32_t i = 0; i < count; ++i) {
-            const Segment& s = segments[i];
-            if (s.head.decay == 0.0f) {
-                AscendC::Duplicate(work_.state[s.at], 0.0f, int32_t(s.rows * t_.keyPitch));
-                changed = true;
-            }
-            if constexpr (kChannelGate) {
-                if (tokens_.HasZeroChannel()) ZeroChannels(s);
-            }
+        if (s.head.decay == 0.0f) {
+            AscendC::Duplicate(work_.state[s.at], 0.0f, int32_t(s.rows * t_.keyPitch));
+            changed = true;
         }
         if constexpr (kChannelGate) {
+            if (tokens_.HasZeroChannel()) ZeroChannels(s);
             PipeBarrier<PIPE_V>();
-            for (uint32_t i = 0; i < count; ++i) {
-                const FloatTensor state = work_.state[segments[i].at];
-                rows_.Scale(state, state, segments[i].head.channels, segments[i].rows);
-            }
+            const FloatTensor state = work_.state[s.at];
+            rows_.Scale(state, state, s.head.channels, s.rows);
             changed = true;
         }
         if (changed) PipeBarrier<PIPE_V>();
@@ -325,14 +417,20 @@ class Kernel {
         }
     }
 
-    // delta <- values, whose end stands in a last block: moved behind the whole ones
-    __aicore__ inline void OrderValues(const FloatTensor& values, uint32_t n) {
-        const uint32_t shift = LastBlock<T>::Shift(n), whole = LastBlock<T>::Whole(n);
-        AscendC::Gather(work_.moved, values, work_.line, uint32_t((whole + shift) * sizeof(float)),
-                        uint32_t(16 - shift));
-        AscendC::Adds(work_.delta, values, 0.0f, int32_t(whole));
-        PipeBarrier<PIPE_V>();
-        AscendC::Adds(work_.delta[whole], work_.moved, 0.0f, int32_t(16 - shift));
+    // Values of the token. Where their end stands in a last block they go to delta first, in order.
+    __aicore__ inline FloatTensor OrderedValues(int64_t token, const Group& g) {
+        const FloatTensor values = tokens_.Values(token, g);
+        if constexpr (kTail && !Soc::kPaddedMoves) {
+            const uint32_t shift = LastBlock<T>::Shift(g.rows), whole = LastBlock<T>::Whole(g.rows);
+            if (shift == 0) return values;
+            AscendC::Gather(work_.moved, values, work_.line, uint32_t((whole + shift) * sizeof(float)),
+                            uint32_t(16 - shift));
+            AscendC::Adds(work_.delta, values, 0.0f, int32_t(whole));
+            PipeBarrier<PIPE_V>();
+            AscendC::Adds(work_.delta[whole], work_.moved, 0.0f, int32_t(16 - shift));
+            return work_.delta;
+        }
+        return values;
     }
 
     // out rows of the token <- readout, rounded

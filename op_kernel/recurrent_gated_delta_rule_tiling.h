@@ -71,6 +71,7 @@ namespace rgdr {
 constexpr uint32_t kZeroElements = 256;  // zeros kept for padded rows
 constexpr uint32_t kTableRows = 8;       // rows of the repack tables
 constexpr uint32_t kMaxTableEntries = 256;
+constexpr uint32_t kMaxPieces = 7;  // with the staged tokens that is all events there are
 constexpr uint32_t kBankPeriod = 512;
 constexpr uint32_t kLanes = 64;                  // fp32 lanes of a repeat
 constexpr uint32_t kMaxGroupRows = 240;          // repeatTimes is 8 bits wide
@@ -85,15 +86,33 @@ inline uint32_t PieceSlots(uint32_t keyPitch) {
     return slots;
 }
 
+// Pieces small enough to work on one while the others are moved.
+inline bool FinePieces(const RecurrentGatedDeltaRuleTilingData& t) { return t.pieces >= 4; }
+// Rows that pieces are a multiple of: two rows of 128 halves fill a line of global memory.
+inline uint32_t PieceUnit(const RecurrentGatedDeltaRuleTilingData& t) {
+    return t.pieces == kMaxPieces ? 8 : 2;
+}
+
 // Rows of a piece of a group.
 inline uint32_t PieceRows(const RecurrentGatedDeltaRuleTilingData& t) {
-    return (t.groupRows + t.pieces - 1) / t.pieces;
+    const uint32_t rows = (t.groupRows + t.pieces - 1) / t.pieces;
+    return t.pieces == 1 ? rows : RoundUp(rows, PieceUnit(t));
 }
 
 // Bytes of an fp32 matrix of a group: whole periods of the local memory's banks, so that what follows it is
 // in phase.
 inline uint32_t TileBytes(const RecurrentGatedDeltaRuleTilingData& t) {
     return RoundUp((t.groupRows * t.keyPitch + kLanes) * 4, kBankPeriod);
+}
+
+// Bytes of the first sums of a group's products, an odd number of half periods when rows fill 128 lanes.
+inline uint32_t SumBytes(const RecurrentGatedDeltaRuleTilingData& t) {
+    const uint32_t bytes = (RoundUp(t.groupRows, 8) * PieceSlots(t.keyPitch) * 8 + kLanes) * 4;
+    return t.keyPitch == 128 ? RoundUp(bytes - kBankPeriod / 2, kBankPeriod) + kBankPeriod / 2 : bytes;
+}
+// Bytes of a second column of deltas, 0 where it wins nothing: see Workspace::InitTiles.
+inline uint32_t ColumnBytes(const RecurrentGatedDeltaRuleTilingData& t, bool broadcast) {
+    return broadcast && t.keyPitch == 128 && t.sequences == 1 ? RoundUp(t.groupRows, 8) * 32 : 0;
 }
 
 // Elements of a local copy of lengths, slots or accepted counts.
@@ -118,11 +137,14 @@ inline uint64_t LocalBytes(const RecurrentGatedDeltaRuleTilingData& t, uint32_t 
     const uint64_t partial = uint64_t(RoundUp(t.groupRows, 8)) * PieceSlots(t.keyPitch);
     uint64_t bytes = (t.pieces + t.storedPieces) * (PieceRows(t) * pitch + 32) * stateBytes;  // state in, out
     bytes += 2 * rowElements * 2;                                                             // out rows
-    bytes += 2 * TileBytes(t) + kBankPeriod / 2;                           // state, product
-    bytes += (partial * 8 + kLanes) * 4 + (3 * partial + 4 * kLanes) * 4;  // partial sums, levels
-    bytes += (2 * rowElements + kLanes) * 4;                               // delta, readout, moved tail
-    bytes += 2 * prepared * pitch * 4 + (prepared + 2 * kLanes) * 4;       // keys, queries, key . query
-    bytes += 2 * gates * 4 + channel + kZeroElements * 2;  // alpha, beta, channel decay, zeros
+    bytes += 2 * TileBytes(t) + kBankPeriod / 2;                               // state, product
+    bytes += RoundUp(SumBytes(t) + ColumnBytes(t, paddedMoves), kBankPeriod);  // partial sums, columns
+    bytes += (3 * partial + 4 * kLanes) * 4;                                   // levels
+    if (FinePieces(t))
+        bytes += (RoundUp(PieceRows(t), 8) * PieceSlots(t.keyPitch) * 8 + kLanes) * 4;  // of a piece
+    bytes += (2 * rowElements + kLanes) * 4;                          // delta, readout, moved tail
+    bytes += 2 * prepared * pitch * 4 + (prepared + 2 * kLanes) * 4;  // keys, queries, key . query
+    bytes += 2 * gates * 4 + channel + kZeroElements * 2;             // alpha, beta, channel decay, zeros
     bytes +=
         prepared * pitch * 4 + gates * 2 + uint64_t(t.tokenBlock) * t.valuePitch * (2 + 4);  // staged, values
     bytes += gates * 4 * ((t.hasGate ? 1 : 0) + (t.channelGate == 2 ? 1 : 0)) + channel;
@@ -137,12 +159,13 @@ inline bool PlanBuffers(RecurrentGatedDeltaRuleTilingData& t, uint32_t leastToke
                         const RecurrentGatedDeltaRulePlatform& p, bool tail) {
     const uint32_t mostTokens = t.tokens < 1 ? 1 : t.tokens < 16 ? t.tokens : 16;
     if (leastTokens > mostTokens) leastTokens = mostTokens;
-    for (t.pieces = tail                ? 1
-                    : t.groupUnits >= 4 ? 4
-                    : t.groupUnits >= 2 ? 2
-                                        : 1;
-         t.pieces >= 1; t.pieces /= 2) {
-        t.storedPieces = t.pieces;
+    for (t.pieces = tail                                             ? 1
+                    : t.sequences == 1 && t.groupUnits >= kMaxPieces ? kMaxPieces
+                    : t.groupUnits >= 4                              ? 4
+                    : t.groupUnits >= 2                              ? 2
+                                                                     : 1;
+         t.pieces >= 1; t.pieces = t.pieces == kMaxPieces ? 4 : t.pieces / 2) {
+        t.storedPieces = t.pieces == kMaxPieces ? t.pieces - 1 : t.pieces;
         for (t.tokenBlock = mostTokens; t.tokenBlock >= leastTokens; --t.tokenBlock) {
             if (LocalBytes(t, stateBytes, p.paddedMoves, tail) + kReservedBytes <= p.localBytes) return true;
         }

@@ -43,6 +43,20 @@ struct Rows {
                          AscendC::BinaryRepeatParams(1, 0, 1, step, 1, 0));
         }
     }
+    // As Outer for rows [row, row + n) of pitch 128, without bank conflicts: col[1] holds the same as col[0]
+    // half a period of the banks off, and vec is half a period off col[0].
+    __aicore__ inline void OuterApart(const FloatTensor& dst, const FloatTensor* col, const FloatTensor& vec,
+                                      uint32_t row, uint32_t n) const {
+        for (uint32_t r = row; r < row + n;) {
+            const uint32_t next = r / 8 * 8 + 8, end = next < row + n ? next : row + n;
+            for (uint32_t c = 0; c < 2; ++c) {
+                AscendC::Mul(dst[r * pitch + c * kFloatLanes], col[(r / 8 & 1) ^ c][r * kFloatBlock],
+                             vec[c * kFloatLanes], uint64_t(kFloatLanes), uint8_t(end - r),
+                             AscendC::BinaryRepeatParams(1, 0, 1, 16, 1, 0));
+            }
+            r = end;
+        }
+    }
     // partial[r, slots, 8] = sums of eight lanes; lanes of absent blocks keep the zero they were initialised
     // with
     __aicore__ inline void SumBlocks(const FloatTensor& partial, const FloatTensor& src, uint32_t n) const {

@@ -20,6 +20,7 @@ struct Group {
     uint32_t unitsEnd;  // one past its last unit
     uint32_t row, rows;
     uint32_t value;  // offset of its values in a staged token
+    bool pieced;     // its state is worked on piece by piece, as it comes and as it goes
 };
 
 class Range {
@@ -45,7 +46,9 @@ class Range {
     __aicore__ inline Group First(uint32_t units) const { return Make(unitBegin_, units, 0); }
     __aicore__ inline bool IsLast(const Group& g) const { return g.unitsEnd >= unitEnd; }
     __aicore__ inline Group Next(const Group& g) const {
-        return Make(g.unitsEnd, g.units, g.value + RoundUp(g.rows, 16));
+        Group next = Make(g.unitsEnd, g.units, g.value + RoundUp(g.rows, 16));
+        next.pieced = g.pieced;
+        return next;
     }
     // Heads leave no remainder of a unit: rows of several heads can be worked on, and their values kept,
     // together.
@@ -57,6 +60,7 @@ class Range {
     }
     __aicore__ inline Group Make(uint32_t unit, uint32_t units, uint32_t value) const {
         Group g;
+        g.pieced = false;
         g.units = units;
         g.unitsEnd = unit + units < unitEnd ? unit + units : unitEnd;
         const uint32_t headEnd = (unit / headUnits_ + 1) * headUnits_;
@@ -73,21 +77,30 @@ class Range {
 // fp32 matrices [group rows, pitch] and vectors [group rows]; what is in them when, the steps say.
 struct Workspace {
     FloatTensor state, product;
-    FloatTensor partial, levelKey[2], levelQuery[2];  // sums on their way to one value per row
+    FloatTensor partial, pieceSums, levelKey[2], levelQuery[2];  // sums on their way to one value per row
+    FloatTensor column[2];  // each value eight times; the first stands where `partial` does
     FloatTensor delta, readout, moved;
     LocalTensor<uint32_t> broadcast, pack, unpack, line;  // gather offsets in bytes, see Fill
 
     // Rows of 128 that a call reads together come from different halves of the banks: with one token a
     // sequence, Widen leaves its state in the first matrix and the new one goes to the second; keys and
-    // queries are allocated next.
+    // queries are allocated next. The second column starts half a period after the first.
     __aicore__ inline void InitTiles(AscendC::TPipe& pipe, const Data& t) {
+        const uint32_t sums = SumBytes(t), columns = ColumnBytes(t, Soc::kBroadcast);
+        pipe.InitBuffer(buffers_[2], RoundUp(sums + columns, kBankPeriod));
+        partial = buffers_[2].Get<float>();
+        column[0] = partial;
+        if (columns != 0) column[1] = partial[sums / sizeof(float)];
         Get(pipe, product, buffers_[0], TileBytes(t));
         pipe.InitBuffer(gap_, kBankPeriod / 2);
         Get(pipe, state, buffers_[1], TileBytes(t));
     }
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t, const Rows& rows, bool pads) {
         const uint32_t sums = RoundUp(t.groupRows, 8) * rows.slots, rowBytes = RowElements(t) * sizeof(float);
-        Get(pipe, partial, buffers_[2], (sums * 8 + kFloatLanes) * sizeof(float));
+        if (FinePieces(t)) {
+            Get(pipe, pieceSums, buffers_[14],
+                (RoundUp(PieceRows(t), 8) * rows.slots * kFloatBlock + kFloatLanes) * sizeof(float));
+        }
         // A second level has half as many sums at most.
         const uint32_t levelBytes[2] = {(sums + kFloatLanes) * 4, (sums / 2 + kFloatLanes) * 4};
         for (uint32_t i = 0; i < 2; ++i) {
@@ -114,6 +127,7 @@ struct Workspace {
             Zero(levelQuery[i]);
         }
         Zero(partial);
+        if (FinePieces(t)) Zero(pieceSums);
         Zero(delta);
         if (pads) {
             Zero(state);
@@ -178,7 +192,7 @@ struct Workspace {
         Zero(product);
     }
 
-    Buffer buffers_[14], gap_;
+    Buffer buffers_[15], gap_;
 };
 
 }  // namespace rgdr

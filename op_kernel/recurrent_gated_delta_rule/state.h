@@ -40,7 +40,8 @@ class StatePool {
 
     // in_ <- rows of the group in pool[slot], piece by piece
     __aicore__ inline void Load(int64_t slot, const Group& g) {
-        for (uint32_t r = 0; r < g.rows; r += pieceRows_) {
+        const uint32_t step = Step(g);
+        for (uint32_t r = 0; r < g.rows; r += step) {
             const uint32_t n = Piece(g, r);
             LocalTensor<T> piece = in_.template AllocTensor<T>();
             if (Packed()) {
@@ -52,34 +53,47 @@ class StatePool {
         }
     }
 
-    // work_.state [rows, pitch] <- in_. What the last Store left open still stands in work_.product then.
-    __aicore__ inline void Widen(const Group& g) {
-        for (uint32_t r = 0; r < g.rows; r += pieceRows_) {
+    // Before Widen: what the last Open left unstored stands in work_.product from here on.
+    __aicore__ inline void Turn() {
+        if (!Repacked()) work_.Swap();
+    }
+    // work_.state [from, to) <- in_; whole pieces
+    __aicore__ inline void Widen(const Group& g, uint32_t from, uint32_t to) {
+        const uint32_t step = Step(g);
+        for (uint32_t r = from; r < to; r += step) {
             LocalTensor<T> piece = in_.template DeQue<T>();
             if (Repacked()) {
                 Unpack(piece, Piece(g, r));
             } else {
-                Convert(work_.product[r * t_.keyPitch], piece, Piece(g, r) * t_.keyPitch);
+                Convert(work_.state[r * t_.keyPitch], piece, Piece(g, r) * t_.keyPitch);
             }
             in_.FreeTensor(piece);
         }
-        if (!Repacked()) work_.Swap();
     }
 
-    // pool[slot] <- work_.state, rounded. `wait`: an earlier store to these rows may be under way. Pieces for
-    // which there is no room yet are left to Finish, so that the vector unit does not wait for it.
-    __aicore__ inline void Store(int64_t slot, const Group& g, bool wait) {
+    // pool[slot] <- work_.state, rounded, by Store and Finish. `wait`: an earlier store to these rows may be
+    // under way.
+    __aicore__ inline void Open(int64_t slot, const Group& g, bool wait) {
         if (wait) PipeBarrier<PIPE_MTE3>();
         slot_ = slot;
         group_ = g;
         source_ = work_.state;
         stored_ = 0;
-        for (uint32_t i = 0; i < t_.storedPieces && stored_ < g.rows; ++i) StorePiece();
+        room_ = t_.storedPieces;
+    }
+    // Rows up to `to`. Pieces for which there is no room yet are left to Finish, so that the vector unit does
+    // not wait for it.
+    __aicore__ inline void Store(uint32_t to) {
+        for (; room_ != 0 && stored_ < to; --room_) StorePiece();
         if (Repacked()) Finish();
     }
     // Before anything else is written where the stored state stands.
     __aicore__ inline void Finish() {
         while (stored_ < group_.rows) StorePiece();
+    }
+    // Rows of a piece but the last one.
+    __aicore__ inline uint32_t Step(const Group& g) const {
+        return g.rows < pieceRows_ ? g.rows : pieceRows_;
     }
 
  private:
@@ -109,7 +123,8 @@ class StatePool {
     // Rows stand one behind the other in local memory too: they fill their pitch, or moves cannot pad them.
     __aicore__ inline bool Packed() const { return !Soc::kPaddedMoves || t_.keyDim == t_.keyPitch; }
     __aicore__ inline uint32_t Piece(const Group& g, uint32_t row) const {
-        return g.rows - row < pieceRows_ ? g.rows - row : pieceRows_;
+        const uint32_t step = Step(g);
+        return g.rows - row < step ? g.rows - row : step;
     }
     __aicore__ inline uint64_t At(int64_t slot, uint32_t row) const {
         return (uint64_t(slot) * t_.valueHeads * t_.valueDim + row) * t_.keyDim;
@@ -169,13 +184,13 @@ class StatePool {
     const Rows& rows_;
     Workspace& work_;
     AscendC::GlobalTensor<T> pool_;
-    AscendC::TQue<AscendC::TPosition::VECIN, 4> in_;
-    AscendC::TQue<AscendC::TPosition::VECOUT, 4> out_;
+    AscendC::TQue<AscendC::TPosition::VECIN, kMaxPieces> in_;
+    AscendC::TQue<AscendC::TPosition::VECOUT, kMaxPieces> out_;
     uint32_t pieceRows_;
     Group group_;  // of the last Store, whose rows up to stored_ are on their way
     FloatTensor source_;
     int64_t slot_;
-    uint32_t stored_;
+    uint32_t stored_, room_;
 };
 
 }  // namespace rgdr
