@@ -53,7 +53,7 @@ def check(
     if as_json:
         typer.echo(json.dumps(lite_rules.as_json(findings), indent=1))
     else:
-        console = Console(soft_wrap=True)
+        console = Console(emoji=False, soft_wrap=True)
         for text in done:
             console.print(f"repaired {text}", markup=False, highlight=False)
         for finding in findings:
@@ -69,7 +69,7 @@ def rules(lite: Annotated[str, typer.Option(help="MindSpore Lite release")] = "2
     table = Table("rule", "severity", "demands", title=f"rules for Lite {lite}")
     for entry in lite_rules.applicable(parse_version(lite)):
         table.add_row(entry.id, lite_rules.SEVERITIES[entry.severity], entry.summary)
-    Console().print(table)
+    Console(emoji=False).print(table)
 
 
 @app.command()
@@ -91,7 +91,7 @@ def run(
     from hybrid_ops import run_job
 
     start = time.perf_counter()
-    console = Console(width=None if sys.stdout.isatty() else 118)
+    console = Console(emoji=False, width=None if sys.stdout.isatty() else 118)
     report = run_job.run_job(
         out, steps=steps, prompt=prompt, seed=seed, soc=soc, backend=backend, checks=watch, console=console
     )

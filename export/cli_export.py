@@ -65,7 +65,7 @@ def export(
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=Console(emoji=False, stderr=True),
     )
 
     @contextmanager
@@ -92,7 +92,7 @@ def export(
             private_domain=private_domain,
             stage=stage,
         )
-    console = Console(width=None if sys.stdout.isatty() else 118)
+    console = Console(emoji=False, width=None if sys.stdout.isatty() else 118)
     table = Table("graph", "nodes", "Custom", "files", "GB", "trace s", "write s", "findings")
     for item in written:
         customs = ", ".join(f"{count} {kind}" for kind, count in item.customs.items()) or "0"

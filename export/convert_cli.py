@@ -58,7 +58,7 @@ def convert(
         model, out, parse_version(lite_version) if lite_version else None, soc, precision, static, dynamic, optimize,
         opp, plugin, force,
     )  # fmt: skip
-    console, faults = Console(), Console(stderr=True)
+    console, faults = Console(emoji=False), Console(emoji=False, stderr=True)
     begin = time.monotonic()
     previous = signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -109,7 +109,7 @@ def show(
     if as_json:
         typer.echo(json.dumps(_document(content, chosen), indent=1))
         return
-    console = Console(width=None if sys.stdout.isatty() else 118)
+    console = Console(emoji=False, width=None if sys.stdout.isatty() else 118)
     _print(
         console, f"{file}: {content.producer}, version {content.version}, {content.weight_bytes} weight bytes"
     )
@@ -172,7 +172,7 @@ def diff(
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=1, default=str))
         raise typer.Exit(int(bool(found.faults)))
-    console = Console(width=None if sys.stdout.isatty() else 118)
+    console = Console(emoji=False, width=None if sys.stdout.isatty() else 118)
     table = Table("sent", "nodes", "arrived with the same name")
     for kind, (count, kept) in found.counts.items():
         table.add_row(kind, str(count), ", ".join(f"{n} {c}" for n, c in kept.items()) or "none")

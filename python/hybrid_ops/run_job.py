@@ -147,7 +147,7 @@ def run_job(
     for name, value in (("steps", steps), ("prompt", prompt)):
         if value < 1:
             raise check.refuse("run", name, "too small", got=value, allowed="1 or more", soc=soc)
-    console = console or Console()
+    console = console or Console(emoji=False)
     try:
         out.mkdir(parents=True, exist_ok=True)
         for stale in ("report.json", "table.txt"):  # a failing run must not leave an older verdict
@@ -222,7 +222,7 @@ def write(report: Report, out: Path, console: Console) -> None:
     for table in render(report):
         console.print(table)
     page = io.StringIO()
-    plain = Console(file=page, width=118)
+    plain = Console(emoji=False, file=page, width=118)
     for table in render(report):
         plain.print(table)
     whole(out / "table.txt", lambda path: path.write_text(page.getvalue(), encoding="utf-8"))
