@@ -57,22 +57,44 @@ def _random_call(rng: np.random.Generator, column: str) -> dict[str, np.ndarray]
     return call
 
 
-@pytest.mark.parametrize("column", COLUMNS)
-@pytest.mark.parametrize("seed", range(25))
-def test_random_calls(column: str, seed: int) -> None:
-    rng = np.random.default_rng([seed, list(COLUMNS).index(column)])
-    call = _random_call(rng, column)
+def _hold(call: dict[str, np.ndarray], column: str) -> None:
+    """Launch, no report, agreement with the meaning, untouched slots bit-identical."""
     scale = call["query"].shape[-1] ** -0.5
     result = sim.launch(rgdr.OP, call, {"scale_value": scale}, soc=COLUMNS[column][0])
     assert [h for h in result.hazards if h["severity"] != "note"] == []
     wanted = rgdr.meaning(**call, scale_value=scale)
     for name in ("out", "state"):
         got, want = result.outputs[name].astype(float), wanted[name].astype(float)
-        assert np.sqrt(np.mean((got - want) ** 2)) <= NRMSE[column] * max(1e-6, np.sqrt(np.mean(want**2))), (
-            name
-        )
+        error, size = np.sqrt(np.mean((got - want) ** 2)), np.sqrt(np.mean(want**2))
+        assert error <= NRMSE[column] * max(1e-6, size), name
     untouched = np.setdiff1d(np.arange(len(call["state"])), call["ssm_state_indices"])
     assert result.outputs["state"][untouched].tobytes() == call["state"][untouched].tobytes()
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("seed", range(25))
+def test_random_calls(column: str, seed: int) -> None:
+    rng = np.random.default_rng([seed, list(COLUMNS).index(column)])
+    _hold(_random_call(rng, column), column)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize(("heads", "tokens", "dv"), [(64, 1, 128), (96, 2, 128), (160, 1, 112), (256, 3, 64)])
+def test_one_sequence_of_many_groups(column: str, heads: int, tokens: int, dv: int) -> None:
+    """A single sequence is worked on by pieces at both edges of a core's walk, and each core walks several groups."""
+    _, dtype, state = COLUMNS[column]
+    rng = np.random.default_rng([heads, tokens, dv])
+    call = {
+        "query": _unit(rng, tokens, heads, 128).astype(dtype),
+        "key": _unit(rng, tokens, heads, 128).astype(dtype),
+        "value": rng.standard_normal((tokens, heads, dv)).astype(dtype),
+        "beta": rng.random((tokens, heads)).astype(dtype),
+        "state": (0.3 * rng.standard_normal((3, heads, dv, 128))).astype(state),
+        "actual_seq_lengths": np.array([tokens], np.int32),
+        "ssm_state_indices": np.arange(tokens, dtype=np.int32)[::-1] % 2 + 1,
+        "g": -rng.random((tokens, heads)).astype(np.float32),
+    }
+    _hold(call, column)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
