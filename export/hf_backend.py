@@ -117,14 +117,14 @@ class LiteExporter(exporter_onnx.OnnxExporter):
     export_format = FORMAT  # type: ignore[assignment]
     config_class = LiteConfig
 
-    def export_program(self, model: Any, sample_inputs: Any, config: Any) -> tuple[onnx_ir.Model, Any]:
+    def export_program(self, model: Any, sample_inputs: Any, config: Any) -> tuple[onnx_ir.Model, Any]:  # type: ignore[override]  # a graph, not an ExportedProgram
         """As the base class; Custom nodes complete for `config.target`, in the default domain."""
         with operators(model, config.soc), translations():
             program, metadata = super().export_program(model, sample_inputs, config)
         return to_default_domain(finish(program, config.target)), metadata
 
     @classmethod
-    def save_program(cls, program: onnx_ir.Model, path: str | Path) -> None:
+    def save_program(cls, program: onnx_ir.Model, path: str | Path) -> None:  # type: ignore[override]  # a graph, not an ExportedProgram
         """Whole or not at all, weights of 1 GB and more beside it."""
         save_model(program, path)
 
