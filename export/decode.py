@@ -196,8 +196,8 @@ def export_prefill(
     Dynamic: the sequence axis of the inputs and of logits, and of present_kv_cache without `max_seq_len` (with it the
     cache is zero-padded to that many columns). The graph is right for prompts of up to `max_prompt` tokens (by default
     `max_seq_len`, else 2048), which it cannot check itself; the number stands in the file's metadata (`max_prompt`).
-    `last_logits` computes logits of the last unmasked token only. `chunk` writes the chunked gated delta rule as a
-    ChunkGatedDeltaRule "node" or as a "subgraph" of matrix products in float32.
+    `last_logits` computes logits of the last unmasked token only. `chunk` writes the chunked gated delta rule as
+    its operator ("node") or as a "subgraph" of matrix products in float32.
     """
     exported = build_prefill(
         model,

@@ -27,7 +27,7 @@ from hybrid_ops.export.profiles import DEFAULT_PROFILE
 from hybrid_ops.export.save import save_model, to_default_domain
 from hybrid_ops.models import experts
 from hybrid_ops.models.gated_delta import chunk_operator_rule
-from hybrid_ops.models.swap import Installation, install, modelling_modules
+from hybrid_ops.models.swap import CHUNK_GLOBAL, Installation, install, modelling_modules
 
 try:
     from transformers.exporters import exporter_onnx
@@ -42,7 +42,6 @@ except ImportError as error:
     ) from error  # fmt: skip
 
 FORMAT = "mindspore_lite"
-CHUNK_GLOBAL = "torch_chunk_gated_delta_rule"
 
 
 @dataclass

@@ -23,6 +23,7 @@ from hybrid_ops.models.gated_delta import recurrent_rule
 
 FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
 MODULE_GLOBAL = "torch_recurrent_gated_delta_rule"
+CHUNK_GLOBAL = "torch_chunk_gated_delta_rule"  # the prefill rule, likewise a global of the modelling module
 INSTANCE_ATTRIBUTE = "recurrent_gated_delta_rule"
 
 
