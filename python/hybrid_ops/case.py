@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -13,6 +13,9 @@ import numpy as np
 from . import check
 
 Arrays = dict[str, Any]  # NumPy arrays by argument name, None for an absent optional input
+Edit = Callable[
+    [Arrays, np.random.Generator], None
+]  # changes a case's arrays, in float64, before they get their dtypes
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,24 @@ class Case:
     def inputs(self) -> Arrays:
         """Fresh input arrays, the same ones each time."""
         return self.make(np.random.default_rng(list(self.id.encode())))
+
+
+def put(name: str, value: Any, where: Any = slice(None)) -> Edit:
+    """The edit that writes `value` into an array, at the index `where`."""
+
+    def edit(arrays: Arrays, rng: np.random.Generator) -> None:
+        arrays[name][where] = value
+
+    return edit
+
+
+def edited(
+    arrays: Arrays, edits: Iterable[Edit], rng: np.random.Generator, types: Mapping[str, Any]
+) -> Arrays:
+    """The arrays after the edits, contiguous, each in its dtype."""
+    for edit in edits:
+        edit(arrays, rng)
+    return {n: None if a is None else np.ascontiguousarray(a.astype(types[n])) for n, a in arrays.items()}
 
 
 def module(op: str) -> ModuleType:

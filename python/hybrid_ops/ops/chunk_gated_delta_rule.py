@@ -13,14 +13,14 @@ one without tokens has its initial state as its final one. Rows that no sequence
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case
+from ..case import Arrays, Case, Edit, edited, put
 
 OP = "chunk_gated_delta_rule"
 CHUNK = 64
@@ -206,9 +206,6 @@ def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
     return roofline.floors(read, written, passes, soc)
 
 
-Edit = Callable[[Arrays, np.random.Generator], None]
-
-
 def _make(
     rng: np.random.Generator,
     *,
@@ -238,16 +235,7 @@ def _make(
         "actual_seq_lengths": np.array(lengths),
         "g": -rng.random((t, nv)) if gated else None,
     }
-    for edit in edits:
-        edit(arrays, rng)
-    return {n: None if a is None else np.ascontiguousarray(a.astype(types[n])) for n, a in arrays.items()}
-
-
-def _set(name: str, value: Any, where: Any = slice(None)) -> Edit:
-    def edit(arrays: Arrays, rng: np.random.Generator) -> None:
-        arrays[name][where] = value
-
-    return edit
+    return edited(arrays, edits, rng, types)
 
 
 def _similar_keys(arrays: Arrays, rng: np.random.Generator) -> None:
@@ -324,22 +312,22 @@ def _settings() -> dict[str, dict[str, Any]]:
         "packed-short": {"lengths": [1, 2, 3, 4, 5, 1, 1, 1, 9, 2]},
         "packed-300": {"lengths": [1, 0, 2] * 100, "dk": 16, "nv": 1},
         "no-gate": {"lengths": [21], "gated": False},
-        "gate-zero": {"lengths": [21], "edits": [_set("g", 0)]},
-        "gate-inf": {"lengths": [70], "edits": [_set("g", -np.inf, 33)]},
-        "gate-inf-often": {"lengths": [70], "edits": [_set("g", -np.inf, reset)]},
-        "gate-1e4": {"lengths": [70], "edits": [_set("g", -1e4, 30)]},
-        "gate-6e4": {"lengths": [70], "edits": [_set("g", -6e4, 30)]},
-        "gate-1e30": {"lengths": [70], "edits": [_set("g", -1e30, 30)]},
-        "gate-strong": {"lengths": [70], "edits": [_set("g", -1.4)]},
+        "gate-zero": {"lengths": [21], "edits": [put("g", 0)]},
+        "gate-inf": {"lengths": [70], "edits": [put("g", -np.inf, 33)]},
+        "gate-inf-often": {"lengths": [70], "edits": [put("g", -np.inf, reset)]},
+        "gate-1e4": {"lengths": [70], "edits": [put("g", -1e4, 30)]},
+        "gate-6e4": {"lengths": [70], "edits": [put("g", -6e4, 30)]},
+        "gate-1e30": {"lengths": [70], "edits": [put("g", -1e30, 30)]},
+        "gate-strong": {"lengths": [70], "edits": [put("g", -1.4)]},
         "gate-positive": {"lengths": [64], "edits": [_growing_head], "overflows": True},
-        "beta-zero": {"lengths": [19], "gated": False, "edits": [_set("beta", 0)],
+        "beta-zero": {"lengths": [19], "gated": False, "edits": [put("beta", 0)],
                       "expect": partial(_expect_states_copied, [0])},
         "beta-one-same-key": {"lengths": [19], "expect": _expect_values_read_back,
-                              "edits": [_set("beta", 1), _set("key", 1 / 8), _set("g", 0)]},
-        "beta-two": {"lengths": [19], "edits": [_set("beta", 2)]},
-        "keys-similar": {"lengths": [64], "dk": 128, "edits": [_similar_keys, _set("beta", 0.5), _set("g", 0)]},
-        "keys-similar-beta-one": {"lengths": [128], "dk": 128, "edits": [_similar_keys, _set("beta", 1), _set("g", 0)]},
-        "keys-long": {"lengths": [8], "nk": 2, "overflows": True, "edits": [_set("beta", 1), _set("g", 0), _long_keys]},
+                              "edits": [put("beta", 1), put("key", 1 / 8), put("g", 0)]},
+        "beta-two": {"lengths": [19], "edits": [put("beta", 2)]},
+        "keys-similar": {"lengths": [64], "dk": 128, "edits": [_similar_keys, put("beta", 0.5), put("g", 0)]},
+        "keys-similar-beta-one": {"lengths": [128], "dk": 128, "edits": [_similar_keys, put("beta", 1), put("g", 0)]},
+        "keys-long": {"lengths": [8], "nk": 2, "overflows": True, "edits": [put("beta", 1), put("g", 0), _long_keys]},
         "zero-length": {"lengths": [0, 2, 0, 0, 5, 0], "expect": partial(_expect_states_copied, [0, 2, 3, 5])},
         "zero-length-all": {"lengths": [0, 0], "tokens": 0, "expect": partial(_expect_states_copied, [0, 1])},
         "lengths-short-of-T": {"lengths": [5, 1], "tokens": 40, "edits": [_poison_rows(range(6, 40))],

@@ -16,7 +16,7 @@ A sequence whose begin lies before the end of an earlier one, whose end lies bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case
+from ..case import Arrays, Case, Edit, edited, put
 
 OP = "hybrid_causal_conv1d"
 
@@ -227,9 +227,6 @@ def constant_faults(
             )
 
 
-Edit = Callable[[Arrays, np.random.Generator], None]
-
-
 def _make(
     rng: np.random.Generator,
     *,
@@ -258,16 +255,7 @@ def _make(
         "initial_state_mode": None if mode is None else np.array(mode),
         "num_accepted_tokens": None if accepted is None else np.array(accepted),
     }
-    for edit in edits:
-        edit(arrays, rng)
-    return {n: None if a is None else np.ascontiguousarray(a.astype(types[n])) for n, a in arrays.items()}
-
-
-def _set(name: str, value: Any, where: Any = slice(None)) -> Edit:
-    def edit(arrays: Arrays, rng: np.random.Generator) -> None:
-        arrays[name][where] = value
-
-    return edit
+    return edited(arrays, edits, rng, types)
 
 
 def _expect_zero_rows(rows: Sequence[int], inputs: Arrays, outputs: Arrays) -> None:
@@ -335,32 +323,32 @@ def _settings() -> dict[str, dict[str, Any]]:
         "long-line": {"lengths": [2, 6], "rows": 7, **_UPDATE},
         "zero-length": {"lengths": [3, 0, 1, 0], "mode": [1] * 4},
         "empty-sequences": {"lengths": [0, 0], "tail": 3, "edits": [_nan_rows([0, 1, 2])], "expect": _expect_lines_unchanged},
-        "padded": {"lengths": [2, 3, 1], "edits": [_set("cache_indices", -1, 1), _nan_rows([2, 3, 4])], **_UPDATE,
+        "padded": {"lengths": [2, 3, 1], "edits": [put("cache_indices", -1, 1), _nan_rows([2, 3, 4])], **_UPDATE,
                    "expect": partial(_expect_zero_rows, [2, 3, 4])},
-        "padded-first": {"lengths": [1, 1, 1], "edits": [_set("cache_indices", -7, 0), _nan_rows([0])], **_UPDATE,
+        "padded-first": {"lengths": [1, 1, 1], "edits": [put("cache_indices", -7, 0), _nan_rows([0])], **_UPDATE,
                          "expect": partial(_expect_zero_rows, [0])},
-        "padded-all": {"lengths": [4, 4], "edits": [_set("cache_indices", -1)], "expect": _expect_lines_unchanged},
-        "pad-slot-id": {"lengths": [1, 2, 1], "edits": [_set("cache_indices", [3, 0, 1]), _nan_rows([1, 2])],
+        "padded-all": {"lengths": [4, 4], "edits": [put("cache_indices", -1)], "expect": _expect_lines_unchanged},
+        "pad-slot-id": {"lengths": [1, 2, 1], "edits": [put("cache_indices", [3, 0, 1]), _nan_rows([1, 2])],
                         "pad_slot_id": 0, **_UPDATE, "expect": partial(_expect_zero_rows, [1, 2])},
-        "line-beyond": {"lengths": [1, 2, 1], "edits": [_set("cache_indices", [5, 0, 6])], **_UPDATE,
+        "line-beyond": {"lengths": [1, 2, 1], "edits": [put("cache_indices", [5, 0, 6])], **_UPDATE,
                         "expect": partial(_expect_zero_rows, [0, 3])},
         "tail-rows": {"lengths": [3, 1], "tail": 4, "edits": [_nan_rows([4, 5, 6, 7])], **_UPDATE,
                       "expect": partial(_expect_zero_rows, [4, 5, 6, 7])},
-        "rows-in-front": {"lengths": [3, 4], "edits": [_set("query_start_loc", [2, 3, 7])],
+        "rows-in-front": {"lengths": [3, 4], "edits": [put("query_start_loc", [2, 3, 7])],
                           "expect": partial(_expect_zero_rows, [0, 1])},
         "offsets-decrease": {"lengths": [3, 3, 3], "edits": [_overlap], "mode": [1] * 3,
                              "expect": partial(_expect_zero_rows, [5, 6, 7, 8])},
-        "offsets-beyond": {"lengths": [3, 3], "edits": [_set("query_start_loc", [-4, 3, 99])],
+        "offsets-beyond": {"lengths": [3, 3], "edits": [put("query_start_loc", [-4, 3, 99])],
                            "expect": _expect_lines_unchanged},
         "lines-nan-elsewhere": {"lengths": [2, 2], "edits": [_nan_lines_elsewhere], **_UPDATE},
-        "line-unread": {"lengths": [2, 5], "edits": [_set("conv_states", np.nan)], "rows": 3},
+        "line-unread": {"lengths": [2, 5], "edits": [put("conv_states", np.nan)], "rows": 3},
         "accepted-zero": {"lengths": [2, 2], "accepted": [0, 1], "rows": 5, "edits": [_nan_rows([0, 1])],
                           "expect": partial(_expect_zero_rows, [0, 1])},
         "accepted-beyond": {"lengths": [2, 2], "accepted": [4, 3], "rows": 5, "expect": partial(_expect_zero_rows, [0, 1])},
         "accepted-longer-than-step": {"lengths": [1, 2], "accepted": [4, 3], "rows": 6},
         "spec-mode": {"lengths": [3, 3], "accepted": [2, 3], "mode": [0, 1], "rows": 5},
         "spec-line-too-short": {"lengths": [4, 2], "accepted": [2, 1], "rows": 4},
-        "spec-padded": {"lengths": [3, 3], "accepted": [2, 1], "rows": 5, "edits": [_set("cache_indices", -1, 0)]},
+        "spec-padded": {"lengths": [3, 3], "accepted": [2, 1], "rows": 5, "edits": [put("cache_indices", -1, 0)]},
         "spec-w2": {"lengths": [3, 1], "accepted": [3, 2], "rows": 4, "width": 2},
         "spec-w3": {"lengths": [3, 1], "accepted": [3, 2], "rows": 5, "width": 3},
         "spec-long": {"lengths": [60, 1], "accepted": [2, 1], "rows": 70, "dim": 1536},

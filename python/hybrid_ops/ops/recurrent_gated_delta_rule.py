@@ -14,7 +14,7 @@ that token's slot. Rows that no sequence covers, and rows of inactive sequences,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case
+from ..case import Arrays, Case, Edit, edited, put
 
 OP = "recurrent_gated_delta_rule"
 
@@ -280,9 +280,6 @@ def _check_floats(arrays: Arrays, rows: list[int], no: Any) -> None:
             )
 
 
-Edit = Callable[[Arrays, np.random.Generator], None]
-
-
 def _make(
     rng: np.random.Generator,
     *,
@@ -322,16 +319,7 @@ def _make(
         "gk": -rng.random(gk_shape) if "gk" in gates else None,
         "num_accepted_tokens": None if accepted is None else np.array(accepted),
     }
-    for edit in edits:
-        edit(arrays, rng)
-    return {n: None if a is None else np.ascontiguousarray(a.astype(types[n])) for n, a in arrays.items()}
-
-
-def _set(name: str, value: Any, where: Any = slice(None)) -> Edit:
-    def edit(arrays: Arrays, rng: np.random.Generator) -> None:
-        arrays[name][where] = value
-
-    return edit
+    return edited(arrays, edits, rng, types)
 
 
 def _one_slot_per_sequence(arrays: Arrays, rng: np.random.Generator) -> None:
@@ -419,10 +407,10 @@ def _settings() -> dict[str, dict[str, Any]]:
         "T17-gk": {"lengths": [17], "gates": "gk"},
         "L40-one-slot": {"lengths": [40], "slots": 2, "edits": [_one_slot_per_sequence]},
         "no-gate": {"lengths": [3], "gates": ""},
-        "gate-zero": {"lengths": [3], "edits": [_set("g", 0)]},
-        "gate-inf": {"lengths": [4], "edits": [_set("g", -np.inf, 2)]},
-        "gate-huge": {"lengths": [4], "edits": [_set("g", -1e4, 1)]},
-        "gk-inf": {"lengths": [4], "gates": "gk", "edits": [_set("gk", -np.inf, (2, slice(None), slice(0, 9)))]},
+        "gate-zero": {"lengths": [3], "edits": [put("g", 0)]},
+        "gate-inf": {"lengths": [4], "edits": [put("g", -np.inf, 2)]},
+        "gate-huge": {"lengths": [4], "edits": [put("g", -1e4, 1)]},
+        "gk-inf": {"lengths": [4], "gates": "gk", "edits": [put("gk", -np.inf, (2, slice(None), slice(0, 9)))]},
         "gk-per-head": {"lengths": [3], "gates": "gk2"},
         "g+gk": {"lengths": [5, 2], "gates": "g+gk"},
         "g+gk-per-head": {"lengths": [2, 3], "gates": "g+gk2"},
@@ -433,18 +421,18 @@ def _settings() -> dict[str, dict[str, Any]]:
         "zero-length": {"lengths": [2, 0, 1], "accepted": [1, 0, 1]},
         "accepted-zero": {"lengths": [2, 2], "accepted": [0, 1], "edits": [_poison_rows([0, 1])],
                           "expect": partial(_expect_out_rows_zero, [0, 1])},
-        "padded-last-slot": {"lengths": [1, 1], "slots": 5, "edits": [_set("ssm_state_indices", [-1, 4]), _poison_rows([0])],
+        "padded-last-slot": {"lengths": [1, 1], "slots": 5, "edits": [put("ssm_state_indices", [-1, 4]), _poison_rows([0])],
                              "expect": partial(_expect_out_rows_zero, [0])},
-        "padded-row-inside": {"lengths": [5], "edits": [_set("ssm_state_indices", -1, 2)],
+        "padded-row-inside": {"lengths": [5], "edits": [put("ssm_state_indices", -1, 2)],
                               "expect": partial(_expect_out_rows_zero, [2])},
-        "padded-first-row": {"lengths": [3, 2], "edits": [_set("ssm_state_indices", -7, 0)],
+        "padded-first-row": {"lengths": [3, 2], "edits": [put("ssm_state_indices", -7, 0)],
                              "expect": partial(_expect_out_rows_zero, [0, 1, 2])},
-        "padded-all": {"lengths": [1] * 3, "edits": [_set("ssm_state_indices", -1), _poison_rows([0, 1, 2])],
+        "padded-all": {"lengths": [1] * 3, "edits": [put("ssm_state_indices", -1), _poison_rows([0, 1, 2])],
                        "expect": _expect_pool_unchanged},
-        "padded-table": {"lengths": [2, 2], "columns": 3, "edits": [_set("ssm_state_indices", -1, 0)],
+        "padded-table": {"lengths": [2, 2], "columns": 3, "edits": [put("ssm_state_indices", -1, 0)],
                          "expect": partial(_expect_out_rows_zero, [0, 1])},
         "table-too-short": {"lengths": [4, 1], "columns": 3, "expect": partial(_expect_out_rows_zero, [3])},
-        "slot-beyond-pool": {"lengths": [2, 2], "slots": 6, "edits": [_set("ssm_state_indices", [9, 0, 1, 6])],
+        "slot-beyond-pool": {"lengths": [2, 2], "slots": 6, "edits": [put("ssm_state_indices", [9, 0, 1, 6])],
                              "expect": partial(_expect_out_rows_zero, [0, 1, 3])},
         "accepted-beyond": {"lengths": [2, 1], "accepted": [3, 1], "expect": partial(_expect_out_rows_zero, [0, 1])},
         "lengths-short-of-T": {"lengths": [2, 1], "tokens": 6, "edits": [_poison_rows([3, 4, 5])],
@@ -453,17 +441,17 @@ def _settings() -> dict[str, dict[str, Any]]:
         "length-negative": {"lengths": [-3, 2], "tokens": 2},
         "empty-sequences": {"lengths": [0, 0], "tokens": 2, "expect": _expect_pool_unchanged},
         "read-shared": {"lengths": [2, 2], "slots": 8, "accepted": [1, 1],
-                        "edits": [_set("ssm_state_indices", [5, 1, 2, 3])]},
+                        "edits": [put("ssm_state_indices", [5, 1, 2, 3])]},
         "shared-slot": {"lengths": [2, 1, 2], "slots": 4, "accepted": [1, 1, 2],
-                        "edits": [_set("ssm_state_indices", [1, 0, 0, 3, 0])]},
-        "slot-twice": {"lengths": [6], "slots": 3, "edits": [_set("ssm_state_indices", [2, 0, 2, 2, 1, 0])]},
-        "beta-zero": {"lengths": [3], "slots": 1, "edits": [_set("beta", 0), _set("g", 0), _set("ssm_state_indices", 0)],
+                        "edits": [put("ssm_state_indices", [1, 0, 0, 3, 0])]},
+        "slot-twice": {"lengths": [6], "slots": 3, "edits": [put("ssm_state_indices", [2, 0, 2, 2, 1, 0])]},
+        "beta-zero": {"lengths": [3], "slots": 1, "edits": [put("beta", 0), put("g", 0), put("ssm_state_indices", 0)],
                       "expect": _expect_pool_unchanged},
         "beta-one-same-key": {"lengths": [4], "slots": 1, "expect": _expect_values_read_back,
-                              "edits": [_set("beta", 1), _set("key", 1 / 8), _set("ssm_state_indices", 0), _set("g", 0)]},
-        "beta-two": {"lengths": [6], "edits": [_set("beta", 2)]},
+                              "edits": [put("beta", 1), put("key", 1 / 8), put("ssm_state_indices", 0), put("g", 0)]},
+        "beta-two": {"lengths": [6], "edits": [put("beta", 2)]},
         "key-not-unit": {"lengths": [8], "nk": 2, "nv": 2, "overflows": True,
-                         "edits": [_set("beta", 1), _set("g", 0), lambda a, r: _scale_key(a)]},
+                         "edits": [put("beta", 1), put("g", 0), lambda a, r: _scale_key(a)]},
         "state-nan-elsewhere": {"lengths": [2], "slots": 5, "edits": [
             lambda a, r: a["state"].__setitem__(np.setdiff1d(np.arange(5), a["ssm_state_indices"]), np.nan)]},
         "heads-3-9": {"lengths": [2], "nk": 3, "nv": 9, "dk": 32},
