@@ -14,6 +14,7 @@ from replay import call, flag, move, replay
 from rich.console import Console
 
 from hybrid_ops import case, check, profile, roofline, soc, timeline
+from hybrid_ops.ops import recurrent_gated_delta_rule as rule
 
 
 def decode_specs(rows: int, batch: int, state: str, io: str = "bfloat16") -> dict[str, check.Spec]:
@@ -34,7 +35,7 @@ def decode_specs(rows: int, batch: int, state: str, io: str = "bfloat16") -> dic
 @pytest.mark.parametrize("batch", [1, 16])
 def test_gated_delta_floors_count_state_once_each_way(chip, batch):
     kind = "float16" if chip == "310P3" else "bfloat16"
-    floors = roofline.gated_delta(decode_specs(batch, batch, kind, kind), chip)
+    floors = rule.floors(decode_specs(batch, batch, kind, kind), chip)
     state = batch * 32 * 128 * 128 * 2
     assert floors.read_bytes - state == pytest.approx(0, abs=0.04 * state) and floors.read_bytes > state
     assert floors.write_bytes == state + batch * 32 * 128 * 2
@@ -44,23 +45,32 @@ def test_gated_delta_floors_count_state_once_each_way(chip, batch):
     assert floors.vector_cycles == pytest.approx(9 * repeats)
 
 
+@pytest.mark.parametrize(("chip", "dtype", "rate"), [("310P3", "float16", 4096), ("910B3", "float32", 1024)])
+def test_cube_floor_counts_multiply_adds(chip, dtype, rate):
+    products = [roofline.Product(64, 128, 64, dtype, count=2), roofline.Product(16, 16, 16, dtype)]
+    floors = roofline.floors(1, 1, [], chip, products)
+    macs = 2 * 64 * 128 * 64 + 16**3
+    assert floors.cube_cycles == pytest.approx(macs / rate / soc.load(chip).figures["cores.cube"])
+    assert floors.bound == "cube" and floors.cycles == floors.cube_cycles
+
+
 def test_float32_state_needs_no_casts_and_twice_the_bytes():
-    half = roofline.gated_delta(decode_specs(16, 16, "bfloat16"), "910B3")
-    single = roofline.gated_delta(decode_specs(16, 16, "float32"), "910B3")
+    half = rule.floors(decode_specs(16, 16, "bfloat16"), "910B3")
+    single = rule.floors(decode_specs(16, 16, "float32"), "910B3")
     assert single.vector_cycles == pytest.approx(half.vector_cycles * 7 / 9)
     assert single.memory_cycles == pytest.approx(half.memory_cycles * 2, rel=0.03)
 
 
 def test_speculative_rows_read_the_state_once_and_write_it_per_row():
-    one = roofline.gated_delta(decode_specs(4, 4, "bfloat16"), "910B3")
-    two = roofline.gated_delta(decode_specs(8, 4, "bfloat16"), "910B3")
+    one = rule.floors(decode_specs(4, 4, "bfloat16"), "910B3")
+    two = rule.floors(decode_specs(8, 4, "bfloat16"), "910B3")
     assert two.write_bytes == 2 * one.write_bytes
     assert two.read_bytes < 1.1 * one.read_bytes
 
 
 def test_fused_decode_of_910b_stays_above_its_floor():
     """vllm-ascend PR 12869: 37.3 us for B=16, 16 key and 32 value heads of 128, fp32 state (910B, 1.8 TB/s)."""
-    floors = roofline.gated_delta(decode_specs(16, 16, "float32"), "910B1")
+    floors = rule.floors(decode_specs(16, 16, "float32"), "910B1")
     assert 0.9 * 37.3 < soc.load("910B1").microseconds(floors.cycles) <= 37.6
 
 

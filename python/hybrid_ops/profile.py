@@ -121,6 +121,8 @@ def summary(profile: Profile) -> Table:
             "memory floor", f"{f.memory_cycles:,.0f} cycles ({_bytes(f.read_bytes + f.write_bytes)})"
         )
         table.add_row("vector floor", f"{f.vector_cycles:,.0f} cycles")
+        if f.cube_cycles:
+            table.add_row("cube floor", f"{f.cube_cycles:,.0f} cycles")
         table.add_row(f"cycles / larger floor ({f.bound})", f"{profile.ratio or 0:.2f}")
     idle = [c["cycles"] for c in t["per_core"]]
     table.add_row(

@@ -1,8 +1,8 @@
-"""Lower bounds of an operator's time on a chip: what memory and what the vector units alone would need.
+"""Lower bounds of an operator's time on a chip: what memory, the vector units or the cube units alone would need.
 
-An operator says in ``ops/<op>.py``, ``floors(specs, soc)``, how many bytes it must move and which passes over how many
-elements it cannot avoid; this module turns both into cycles. A floor takes every vector core evenly loaded, peak rates, and no
-issue cost, latency or start-up; a kernel's distance from the larger floor is what is left to win.
+An operator says in ``ops/<op>.py``, ``floors(specs, soc)``, how many bytes it must move and which vector passes and matrix
+products it cannot avoid; this module turns them into cycles. A floor takes every core evenly loaded, peak rates, and no
+issue cost, latency or start-up; a kernel's distance from the largest floor is what is left to win.
 """
 
 from __future__ import annotations
@@ -32,6 +32,23 @@ class Pass:
 
 
 @dataclass(frozen=True)
+class Product:
+    """`count` matrix products [m, k] x [k, n] on the cube units; operands of `dtype`, sums in fp32."""
+
+    m: float
+    k: float
+    n: float
+    dtype: str = "float16"
+    count: float = 1
+
+    def cycles(self, soc: platform.Soc) -> float:
+        """Throughput cycles on one core: multiply-adds as they are, not rounded up to 16 x 16 x 16 blocks."""
+        short = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "int8": "i8"}[self.dtype]
+        rate = soc.figures["rates.cube_macs"] / soc.price(f"Mmad.{short}")["per_repeat"]
+        return self.count * self.m * self.k * self.n / rate
+
+
+@dataclass(frozen=True)
 class Floors:
     """Cycles of the core clock, bytes, and what each vector pass contributes (cycles on all cores)."""
 
@@ -40,25 +57,34 @@ class Floors:
     read_bytes: int
     write_bytes: int
     passes: Mapping[str, float]
+    cube_cycles: float = 0.0
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The floors by what sets them: "memory", "vector", "cube"."""
+        return {"memory": self.memory_cycles, "vector": self.vector_cycles, "cube": self.cube_cycles}
 
     @property
     def cycles(self) -> float:
-        """The larger floor."""
-        return max(self.memory_cycles, self.vector_cycles)
+        """The largest floor."""
+        return max(self.parts.values())
 
     @property
     def bound(self) -> str:
-        """Which floor is the larger: "memory" or "vector"."""
-        return "memory" if self.memory_cycles >= self.vector_cycles else "vector"
+        """Which floor is the largest."""
+        return max(self.parts, key=lambda part: self.parts[part])
 
 
-def floors(read_bytes: int, write_bytes: int, passes: Sequence[Pass], soc: str) -> Floors:
+def floors(
+    read_bytes: int, write_bytes: int, passes: Sequence[Pass], soc: str, products: Sequence[Product] = ()
+) -> Floors:
     """Cycles below which no kernel of this work can stay.
 
     Args:
         read_bytes, write_bytes: global memory traffic, every byte counted once.
         passes: unavoidable vector sweeps, over all cores.
         soc: family or chip name.
+        products: unavoidable matrix products, over all cube cores.
 
     Raises:
         HybridOpsError: unknown SoC.
@@ -73,39 +99,10 @@ def floors(read_bytes: int, write_bytes: int, passes: Sequence[Pass], soc: str) 
     parts: dict[str, float] = {}
     for sweep in passes:
         parts[sweep.key] = parts.get(sweep.key, 0.0) + sweep.cycles(chip) / chip.vector_cores
-    return Floors(memory, sum(parts.values()), read_bytes, write_bytes, parts)
+    cube = sum(product.cycles(chip) for product in products) / chip.figures["cores.cube"]
+    return Floors(memory, sum(parts.values()), read_bytes, write_bytes, parts, cube)
 
 
 def size(spec: Spec) -> int:
     """Bytes of a tensor."""
     return math.prod(int(n) for n in spec.shape) * dtypes.NUMPY[spec.dtype].itemsize
-
-
-def gated_delta(specs: Mapping[str, Spec | None], soc: str) -> Floors:
-    """Floors of the recurrent gated delta rule, every row active and every sequence in slots of its own.
-
-    Memory: the state is read once per sequence and written once per row (the contract stores it after every token), all other
-    inputs are read once, out is written once.
-
-    Vector, per state element in fp32: cast in (once per sequence) and cast out (once per row) unless the state is fp32;
-    per row two multiplies and two block reductions (S k and S q), one multiply (decay) and one Axpy (update). Passes
-    over single rows (q, k, v, gates, the upper levels of a reduction) are left out: they are below 1/16 of it.
-
-    Args:
-        specs: shape and dtype by input name; absent optional inputs are None or missing.
-        soc: family or chip name.
-    """
-    given = {name: spec for name, spec in specs.items() if spec is not None}
-    state, rows = given["state"], int(given["value"].shape[0])
-    sequences = min(int(given["actual_seq_lengths"].shape[0]), rows)
-    elements = math.prod(int(n) for n in state.shape[1:])
-    slot = elements * dtypes.NUMPY[state.dtype].itemsize
-    small = sum(size(spec) for name, spec in given.items() if name != "state")
-    passes = [
-        Pass("Mul.f32", 3 * rows * elements),
-        Pass("BlockReduceSum.f32", 2 * rows * elements),
-        Pass("Axpy.f32", rows * elements),
-    ]
-    if state.dtype != "float32":
-        passes.append(Pass("Cast.f16f32", (sequences + rows) * elements))
-    return floors(sequences * slot + small, rows * slot + size(given["value"]), passes, soc)

@@ -14,14 +14,14 @@ resets the state. NaN stays where it is. g is not clamped: operators that add up
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case
+from ..case import Arrays, Case, Edit, edited, put
 
 OP = "hybrid_gated_delta_gate"
 LARGEST = float(np.finfo(np.float32).max)
@@ -80,9 +80,6 @@ def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
             )
 
 
-Edit = Callable[[Arrays], None]
-
-
 def _make(
     rng: np.random.Generator, *, types: Mapping[str, np.dtype], tokens: int, heads: int, edits: list[Edit]
 ) -> Arrays:
@@ -93,19 +90,10 @@ def _make(
         "A_log": np.log(rng.uniform(0.01, 16, heads)),
         "dt_bias": 1 + rng.standard_normal(heads),
     }
-    for edit in edits:
-        edit(arrays)
-    return {n: np.ascontiguousarray(v.astype(types[n])) for n, v in arrays.items()}
+    return edited(arrays, edits, rng, types)
 
 
-def _set(name: str, value: Any, where: Any = slice(None)) -> Edit:
-    def edit(arrays: Arrays) -> None:
-        arrays[name][where] = value
-
-    return edit
-
-
-def _ramp(arrays: Arrays) -> None:
+def _ramp(arrays: Arrays, rng: np.random.Generator) -> None:
     """Every regime of softplus: from exp(x) lost beside 1, by the threshold of 20, to far above it."""
     arrays["dt_bias"][:] = 0
     arrays["a"][:] = np.linspace(-60, 60, arrays["a"].size).reshape(arrays["a"].shape)
@@ -163,23 +151,23 @@ def _settings() -> dict[str, dict[str, Any]]:
         **{f"T{t}-NV{nv}": {"tokens": t, "heads": nv}
            for t, nv in ((7, 2), (8, 2), (17, 1), (300, 1), (129, 3), (1001, 6), (33, 17), (47, 255), (16, 255), (17, 255),
                          (3001, 2), (2048, 17), (900, 33))},
-        "ramp": {"tokens": 40, "heads": 24, "edits": [_ramp, _set("A_log", 0.0)], "expect": _expect_small_softplus},
-        "linear": {"edits": [_set("dt_bias", 25.0)], "expect": _expect_above_threshold},
-        "rate-large": {"edits": [_set("A_log", 40.0, 3), _set("A_log", -40.0, 4)], "expect": _expect_no_nan},
-        "rate-overflows-softplus-zero": {"edits": [_set("A_log", huge, 3), _set("a", minus, (slice(None), 3))],
+        "ramp": {"tokens": 40, "heads": 24, "edits": [_ramp, put("A_log", 0.0)], "expect": _expect_small_softplus},
+        "linear": {"edits": [put("dt_bias", 25.0)], "expect": _expect_above_threshold},
+        "rate-large": {"edits": [put("A_log", 40.0, 3), put("A_log", -40.0, 4)], "expect": _expect_no_nan},
+        "rate-overflows-softplus-zero": {"edits": [put("A_log", huge, 3), put("a", minus, (slice(None), 3))],
                                          "expect": partial(_expect_dead, 3),
                                          "report": "https://github.com/ohdearquant/lattice/issues/314"},
-        "rate-inf-softplus-zero": {"edits": [_set("A_log", np.inf, 3), _set("a", minus, (slice(None), 3))],
+        "rate-inf-softplus-zero": {"edits": [put("A_log", np.inf, 3), put("a", minus, (slice(None), 3))],
                                    "expect": partial(_expect_dead, 3)},
-        "rate-zero-softplus-inf": {"edits": [_set("A_log", minus, 3), _set("a", np.inf, (slice(None), 3))],
+        "rate-zero-softplus-inf": {"edits": [put("A_log", minus, 3), put("a", np.inf, (slice(None), 3))],
                                    "expect": partial(_expect_dead, 3)},
-        "rate-overflows": {"edits": [_set("A_log", huge, 3), _set("a", 2.0, (slice(None), 3))],
+        "rate-overflows": {"edits": [put("A_log", huge, 3), put("a", 2.0, (slice(None), 3))],
                            "expect": partial(_expect_resets, 3)},
-        "rate-overflows-product-does-not": {"edits": [_set("A_log", 100.0), _set("dt_bias", 0.0), _set("a", -60.0)],
+        "rate-overflows-product-does-not": {"edits": [put("A_log", 100.0), put("dt_bias", 0.0), put("a", -60.0)],
                                             "expect": _expect_no_nan},
-        "a-inf": {"edits": [_set("a", np.inf, (1, 3)), _set("A_log", 1.0, 3)], "expect": _expect_no_nan},
-        "b-inf": {"edits": [_set("b", np.inf, (1, 3)), _set("b", minus, (2, 3))], "expect": _expect_no_nan},
-        "nan": {"edits": [_set("a", np.nan, (1, 3)), _set("b", np.nan, (3, 4))], "expect": _expect_nan_stays_in_place},
+        "a-inf": {"edits": [put("a", np.inf, (1, 3)), put("A_log", 1.0, 3)], "expect": _expect_no_nan},
+        "b-inf": {"edits": [put("b", np.inf, (1, 3)), put("b", minus, (2, 3))], "expect": _expect_no_nan},
+        "nan": {"edits": [put("a", np.nan, (1, 3)), put("b", np.nan, (3, 4))], "expect": _expect_nan_stays_in_place},
     }  # fmt: skip
 
 

@@ -17,14 +17,14 @@ makes its row NaN, NaN in z its element. A row of zeros gives zeros, also with e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case
+from ..case import Arrays, Case, Edit, edited, put
 
 OP = "hybrid_gated_rms_norm"
 BOUND = {"float16": 65504.0, "bfloat16": 2.0**59}
@@ -97,9 +97,6 @@ def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
             )
 
 
-Edit = Callable[[Arrays], None]
-
-
 def _make(
     rng: np.random.Generator,
     *,
@@ -115,17 +112,8 @@ def _make(
         "z": rng.standard_normal((rows, dim)) * 2,
         "weight": 1 + rng.standard_normal(dim) * 0.2,
     }
-    for edit in edits:
-        edit(arrays)
     with np.errstate(over="ignore"):
-        return {n: np.ascontiguousarray(a.astype(types[n])) for n, a in arrays.items()}
-
-
-def _set(name: str, value: Any, where: Any = slice(None)) -> Edit:
-    def edit(arrays: Arrays) -> None:
-        arrays[name][where] = value
-
-    return edit
+        return edited(arrays, edits, rng, types)
 
 
 def _expect_finite(inputs: Arrays, outputs: Arrays) -> None:
@@ -163,20 +151,20 @@ def _settings() -> dict[str, dict[str, Any]]:
         "D16-many": {"dim": 16, "rows": 2500},
         "D512-many": {"dim": 512, "rows": 150},
         "eps-large": {"eps": 0.5},
-        "eps-zero": {"eps": 0.0, "edits": [_set("x", 0.0, 1)], "expect": _expect_zero},
-        "row-zero": {"edits": [_set("x", 0.0, 1)], "expect": _expect_zero},
+        "eps-zero": {"eps": 0.0, "edits": [put("x", 0.0, 1)], "expect": _expect_zero},
+        "row-zero": {"edits": [put("x", 0.0, 1)], "expect": _expect_zero},
         "row-tiny": {"scale": 1e-4},
         "row-large": {"scale": 1e4},
-        "row-inf": {"edits": [_set("x", np.inf, 1)], "expect": _expect_finite},
-        "element-inf": {"edits": [_set("x", -np.inf, (1, 3))], "expect": _expect_direction},
-        "elements-inf": {"edits": [_set("x", np.inf, (slice(None), slice(0, 5))), _set("x", -np.inf, (2, 7))],
+        "row-inf": {"edits": [put("x", np.inf, 1)], "expect": _expect_finite},
+        "element-inf": {"edits": [put("x", -np.inf, (1, 3))], "expect": _expect_direction},
+        "elements-inf": {"edits": [put("x", np.inf, (slice(None), slice(0, 5))), put("x", -np.inf, (2, 7))],
                          "expect": _expect_finite},
-        "gate-zero": {"edits": [_set("z", 0.0, 1)], "expect": _expect_zero},
-        "gate-minus-inf": {"edits": [_set("z", -np.inf, 1)], "expect": _expect_zero},
-        "gate-large": {"edits": [_set("z", 300.0, 1), _set("z", -300.0, 2)]},
-        "gate-inf": {"edits": [_set("z", np.inf, (1, 3))], "overflows": True},
-        "nan": {"edits": [_set("x", np.nan, (1, 3)), _set("z", np.nan, (3, 4))], "expect": _expect_nan_stays_in_place},
-        "out-overflows": {"edits": [_set("weight", 6e4, 5), _set("z", 100.0, (2, 5))], "overflows": True},
+        "gate-zero": {"edits": [put("z", 0.0, 1)], "expect": _expect_zero},
+        "gate-minus-inf": {"edits": [put("z", -np.inf, 1)], "expect": _expect_zero},
+        "gate-large": {"edits": [put("z", 300.0, 1), put("z", -300.0, 2)]},
+        "gate-inf": {"edits": [put("z", np.inf, (1, 3))], "overflows": True},
+        "nan": {"edits": [put("x", np.nan, (1, 3)), put("z", np.nan, (3, 4))], "expect": _expect_nan_stays_in_place},
+        "out-overflows": {"edits": [put("weight", 6e4, 5), put("z", 100.0, (2, 5))], "overflows": True},
     }  # fmt: skip
 
 

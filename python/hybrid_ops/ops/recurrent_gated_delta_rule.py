@@ -14,6 +14,7 @@ that token's slot. Rows that no sequence covers, and rows of inactive sequences,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -498,6 +499,31 @@ def cases(soc: str) -> list[Case]:
     return listed
 
 
-def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
-    """Cycles no kernel of this operator can beat; counted in roofline.gated_delta."""
-    return roofline.gated_delta(specs, soc)
+def floors(specs: Mapping[str, check.Spec | None], soc: str) -> roofline.Floors:
+    """Cycles no kernel of this operator can beat, every row active and every sequence in slots of its own.
+
+    Memory: the state is read once per sequence and written once per row (the contract stores it after every token), all other
+    inputs are read once, out is written once.
+
+    Vector, per state element in fp32: cast in (once per sequence) and cast out (once per row) unless the state is fp32;
+    per row two multiplies and two block reductions (S k and S q), one multiply (decay) and one Axpy (update). Passes
+    over single rows (q, k, v, gates, the upper levels of a reduction) are left out: they are below 1/16 of it.
+
+    Args:
+        specs: shape and dtype by input name; absent optional inputs are None or missing.
+        soc: family or chip name.
+    """
+    given = {name: spec for name, spec in specs.items() if spec is not None}
+    state, rows = given["state"], int(given["value"].shape[0])
+    sequences = min(int(given["actual_seq_lengths"].shape[0]), rows)
+    elements = math.prod(int(n) for n in state.shape[1:])
+    slot = elements * dtypes.NUMPY[state.dtype].itemsize
+    small = sum(roofline.size(spec) for name, spec in given.items() if name != "state")
+    passes = [
+        roofline.Pass("Mul.f32", 3 * rows * elements),
+        roofline.Pass("BlockReduceSum.f32", 2 * rows * elements),
+        roofline.Pass("Axpy.f32", rows * elements),
+    ]
+    if state.dtype != "float32":
+        passes.append(roofline.Pass("Cast.f16f32", (sequences + rows) * elements))
+    return roofline.floors(sequences * slot + small, rows * slot + roofline.size(given["value"]), passes, soc)
