@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrid_ops import asc_runner, check
+from hybrid_ops import asc_runner, check, sim_build
 from hybrid_ops.asc_runner import rewrite_launches
 
 ADD = Path(__file__).parent / "kernels" / "add.asc"
@@ -49,6 +49,13 @@ def test_cores_of_kernels():
     assert asc_runner.kernel_cores(text) == {"c": (1, 0), "m": (1, 2), "v": (0, 0), "k": (1, 1)}
     launched = rewrite_launches("m<3><<<4, 0, s>>>(a);", "ascend910b", {"m": (1, 2)})
     assert '"m<3>", ::ascsim::KernelCores{1, 2}, 4' in launched
+
+
+def test_cores_of_tiling_keys():
+    text = """KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY); KERNEL_TASK_TYPE(2, KERNEL_TYPE_MIX_AIC_1_2);
+    KERNEL_TASK_TYPE(0x10UL, KERNEL_TYPE_MIX_AIC_1_1);"""
+    assert [sim_build.task_cores(text, key) for key in (None, 0, 2, 16)] == [(1, 2), (0, 0), (1, 2), (1, 1)]
+    assert sim_build.task_cores("KERNEL_TASK_TYPE(1, KERNEL_TYPE_AIC_ONLY);", 3) == (0, 0)
 
 
 @pytest.mark.parametrize("source", ['puts("k<<<1, 0, s>>>(a)");', "// k<<<1, 0, s>>>(a)\n", "x = 1 <<<2;"])

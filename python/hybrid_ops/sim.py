@@ -242,7 +242,7 @@ def launch(
     except build.BuildError as error:
         raise SimulatorError(str(error)) from error
     library = _library(bound.op, bound.soc, bound.column)
-    cubes, vectors = sim_build.cores_of(bound.op, bound.soc)
+    cubes, vectors = sim_build.cores_of(bound.op, bound.soc, tiling.tiling_key)
     cube_library = _library(bound.op, bound.soc, bound.column, "cube") if cubes else None
     mutated = {t.inplace: t.name for t in bound.op.outputs if t.inplace}
     args = [

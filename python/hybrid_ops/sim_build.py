@@ -44,16 +44,23 @@ def core_headers() -> list[Path]:
     return [core / f"{name}.h" for name in ("op", "engine", "sync", "frame", "fractal", "matmul")]
 
 
-_TASK = re.compile(r"KERNEL_TASK_TYPE(?:_DEFAULT)?\s*\([^()]*?\bKERNEL_TYPE_(\w+)\s*\)")
+_TASK = re.compile(
+    r"KERNEL_TASK_TYPE(?:\s*\(\s*(0[xX]\w+?|\d+)[uUlL]*\s*,|_DEFAULT\s*\()[^()]*?\bKERNEL_TYPE_(\w+)\s*\)"
+)
 _MIX = {"AIC_ONLY": (1, 0), "MIX_AIC_1_0": (1, 0), "MIX_AIC_1_1": (1, 1), "MIX_AIC_1_2": (1, 2)}
 
 
-def task_cores(source: str) -> tuple[int, int]:
+def task_cores(source: str, key: int | None = None) -> tuple[int, int]:
     """Cube and vector cores per AI Core that a kernel's task type asks for, e.g. (1, 2) for KERNEL_TYPE_MIX_AIC_1_2.
 
-    (0, 0) stands for one kind of core: vector cores, or combined ones. The widest type of the text counts.
+    (0, 0) stands for one kind of core: vector cores, or combined ones. KERNEL_TASK_TYPE(key, …) is the type of one tiling
+    key, a number, KERNEL_TASK_TYPE_DEFAULT(…) that of all others; without `key` the widest type of the text counts.
     """
-    return max((_MIX.get(name, (0, 0)) for name in _TASK.findall(source)), default=(0, 0))
+    types = _TASK.findall(source)
+    if key is not None:
+        own = [name for number, name in types if number and int(number, 0) == key]
+        types = [("", name) for name in own] or [pair for pair in types if not pair[0]]
+    return max((_MIX.get(name, (0, 0)) for _, name in types), default=(0, 0))
 
 
 def _compile(
@@ -182,12 +189,16 @@ def compile_kernel_file(
     )
 
 
-def cores_of(op: Op | str, soc: str) -> tuple[int, int]:
-    """Cube and vector cores per AI Core that an operator's kernel runs on; (0, 0): cores of one kind."""
+def cores_of(op: Op | str, soc: str, key: int | None = None) -> tuple[int, int]:
+    """Cube and vector cores per AI Core that an operator's kernel runs on; (0, 0): cores of one kind.
+
+    With a tiling key, those of that variant: a kernel may have variants for vector cores alone beside mixed ones.
+    """
     found = check.find_op(op)
     if not platform.load(soc).figures["cores.split"]:
         return 0, 0
-    return task_cores((paths.source_dir("op_kernel") / f"{found.name}.cpp").read_text(encoding="utf-8"))
+    source = (paths.source_dir("op_kernel") / f"{found.name}.cpp").read_text(encoding="utf-8")
+    return task_cores(source, key)
 
 
 def compile_kernel(
