@@ -64,7 +64,7 @@ def test_meaning_has_the_contracts_arguments(op):
     for function in (module.meaning, module.second_formula):
         parameters = inspect.signature(function).parameters
         assert [n for n, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD] == wanted
-        defaults = {a.name: a.default for a in op.attrs}
+        defaults = {a.name: inspect.Parameter.empty if a.required else a.default for a in op.attrs}
         assert all(parameters[n].default == d for n, d in defaults.items())
 
 

@@ -1,0 +1,141 @@
+// Work split and buffer plan of the paged attention operators, shared by host, kernel and simulator: plain
+// data, no CANN.
+//
+// An item is one part of the history of one query for one block of query heads that share a kv head. Items
+// are dealt out to the cores in turn, because causal histories grow with the query. A core walks the slots of
+// an item in tiles of at most `tile` slots. With more than one part, or when the log-sum-exp is asked for,
+// items leave partial results in the workspace, all cores meet, and every core merges some rows (query,
+// head).
+#ifndef HYBRID_OPS_PAGED_ATTENTION_TILING_H_
+#define HYBRID_OPS_PAGED_ATTENTION_TILING_H_
+
+#include <cstdint>
+
+struct PagedAttentionTilingData {
+    uint32_t queries;     // N
+    uint32_t heads;       // query heads
+    uint32_t kvHeads;     // kv heads, 1 for latent attention
+    uint32_t keyDim;      // D, or R
+    uint32_t ropeDim;     // rotary dims kept in a cache of their own, 0 but for latent attention
+    uint32_t valueDim;    // DV, or R
+    uint32_t pages;       // P
+    uint32_t pageSize;    // slots of a page
+    uint32_t sequences;   // B
+    uint32_t tableWidth;  // W
+    uint32_t splits;      // parts of a history
+    uint32_t causal;      // a query stops at its own position
+    uint32_t lse;         // softmax_lse is asked for
+    uint32_t merge;       // results pass through the workspace
+    uint32_t headBlock;   // most query heads of an item
+    uint32_t headBlocks;  // items of one query and kv head
+    uint32_t tile;        // most slots of a tile
+    uint32_t rowFloats;   // of a partial result: sums, then maximum and denominator, 8 lanes each
+    uint32_t syncFloats;  // of the workspace in front of the partial results, for the meeting of cores
+    float scale;
+};
+
+struct PagedAttentionShape {
+    int64_t queries, heads, kvHeads, keyDim, ropeDim, valueDim;
+    int64_t pages, pageSize, sequences, tableWidth, splits;
+    uint32_t elementBytes;
+    bool causal, lse;
+    float scale;
+};
+
+struct PagedAttentionPlatform {
+    uint32_t cores;
+    uint32_t localBytes;  // unified buffer
+    bool paddedMoves;     // DataCopyPad exists (ascend910b)
+};
+
+struct PagedAttentionPlan {
+    PagedAttentionTilingData data;
+    uint32_t blockDim;
+    uint64_t tilingKey;
+    uint64_t workspaceBytes;
+    bool fits;  // false: not even one slot of one head fits into local memory
+};
+
+namespace hybrid_ops {
+namespace paged {
+
+constexpr uint32_t kReservedBytes = 8192 + 512;  // scratch of emulated calls and the framework's own
+constexpr uint32_t kLanes = 64;                  // fp32 lanes of a repeat
+constexpr uint32_t kHeads = 8;                   // most heads of an item: their maxima fill one block
+constexpr uint32_t kTile = 64;                   // most slots of a tile: their scores fill one repeat
+constexpr uint32_t kBlockBytes = 32;
+
+inline uint32_t RoundUp(uint32_t value, uint32_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Elements of a row in local memory: whole blocks.
+inline uint32_t Pitch(uint32_t dim, uint32_t elementBytes) {
+    return RoundUp(dim, kBlockBytes / elementBytes);
+}
+
+// Bytes of local memory: what Kernel::Init reserves, tile by tile and head by head.
+inline uint64_t LocalBytes(const PagedAttentionTilingData& t, uint32_t elementBytes) {
+    const uint64_t key = Pitch(t.keyDim, elementBytes), value = Pitch(t.valueDim, elementBytes);
+    const uint64_t rope = t.ropeDim == 0 ? 0 : Pitch(t.ropeDim, elementBytes);
+    const uint64_t keyLanes = RoundUp(uint32_t(key), kLanes) + RoundUp(uint32_t(rope), kLanes);
+    const uint64_t valueLanes = RoundUp(uint32_t(value), kLanes);
+    const bool latent = t.ropeDim != 0;
+    uint64_t slot = 2 * (key + rope + (latent ? 0 : value)) * elementBytes;   // queues
+    if (elementBytes != 4) slot += ((key > value ? key : value) + rope) * 4;  // widened
+    slot += (keyLanes > value ? keyLanes : value) * 4;                        // products
+    slot += 8 * 4 + 8 * 4 + 8 * 4;                                            // sums, column, broadcast table
+    uint64_t head = 2 * (key + rope) * elementBytes + keyLanes * 4;           // queries
+    head += valueLanes * 4 + 2 * value * elementBytes;                        // sums, results
+    uint64_t fixed = kHeads * kLanes * 4 + 10 * kLanes * 4 + 4 * kLanes * 4;  // scores, statistics, margins
+    if (t.merge) fixed += 2 * uint64_t(t.rowFloats) * 4;
+    return t.tile * slot + t.headBlock * head + fixed + 1024;
+}
+
+}  // namespace paged
+}  // namespace hybrid_ops
+
+inline PagedAttentionPlan PlanPagedAttention(const PagedAttentionShape& s, const PagedAttentionPlatform& p) {
+    using namespace hybrid_ops::paged;
+    PagedAttentionPlan plan{};
+    PagedAttentionTilingData& t = plan.data;
+    t.queries = uint32_t(s.queries);
+    t.heads = uint32_t(s.heads);
+    t.kvHeads = uint32_t(s.kvHeads);
+    t.keyDim = uint32_t(s.keyDim);
+    t.ropeDim = uint32_t(s.ropeDim);
+    t.valueDim = uint32_t(s.valueDim);
+    t.pages = uint32_t(s.pages);
+    t.pageSize = uint32_t(s.pageSize);
+    t.sequences = uint32_t(s.sequences);
+    t.tableWidth = uint32_t(s.tableWidth);
+    t.splits = uint32_t(s.splits);
+    t.causal = s.causal;
+    t.lse = s.lse;
+    t.scale = s.scale;
+    t.merge = s.splits > 1 || s.lse;
+    t.rowFloats = RoundUp(Pitch(t.valueDim, s.elementBytes), kLanes) + 16;
+    const uint32_t share = t.heads / t.kvHeads;
+    // All heads of a group read the same slots: as many as fit, then as long tiles as fit.
+    for (t.headBlock = share < kHeads ? share : kHeads; t.headBlock >= 1 && !plan.fits; --t.headBlock) {
+        const uint32_t least = t.headBlock == 1 ? 1 : 8;
+        for (t.tile = kTile; t.tile >= least && !plan.fits; --t.tile) {
+            plan.fits = LocalBytes(t, s.elementBytes) + kReservedBytes <= p.localBytes;
+        }
+        ++t.tile;  // the loop steps once more
+    }
+    ++t.headBlock;
+    t.headBlocks = (share + t.headBlock - 1) / t.headBlock;
+    const uint64_t items = uint64_t(t.queries) * t.kvHeads * t.headBlocks * t.splits;
+    plan.blockDim = items < p.cores ? uint32_t(items) : p.cores;
+    // Without padded moves results below a block are written by the scalar unit, whose cache lines two cores
+    // must not share.
+    if (!p.paddedMoves && s.valueDim * int64_t(s.elementBytes) < int64_t(kBlockBytes)) plan.blockDim = 1;
+    if (plan.blockDim == 0) plan.blockDim = 1;
+    t.syncFloats = t.merge && !p.paddedMoves ? RoundUp(p.cores * 8, 128) : 0;
+    if (t.merge) {
+        plan.workspaceBytes =
+            (uint64_t(t.queries) * t.heads * t.splits * t.rowFloats + t.syncFloats) * sizeof(float);
+    }
+    return plan;
+}
+
+#endif  // HYBRID_OPS_PAGED_ATTENTION_TILING_H_

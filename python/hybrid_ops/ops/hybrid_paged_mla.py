@@ -1,0 +1,186 @@
+"""Paged multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, absorbed form): meaning, second formula, cases.
+
+As paged attention with one kv head whose key is (latent, rotary key) and whose value is the latent:
+
+    score[t] = scale_value * (<query[i, h], kv_cache[slot t]> + <query_rope[i, h], key_rope_cache[slot t]>)
+    out[i, h] = sum_t softmax(score)[t] * kv_cache[slot t]
+
+The caller absorbs the key projection into the query, rotates, and projects the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import check, contract, dtypes, roofline
+from ..case import Arrays, Case, Edit, edited, put
+from . import _paged_attention as paged
+
+OP = "hybrid_paged_mla"
+CACHES = ("kv_cache", "key_rope_cache")
+
+
+def _joined(latent: np.ndarray, rope: np.ndarray) -> np.ndarray:
+    return np.concatenate([latent, rope], axis=-1)
+
+
+def meaning(
+    query: np.ndarray,
+    query_rope: np.ndarray,
+    kv_cache: np.ndarray,
+    key_rope_cache: np.ndarray,
+    sequence_ids: np.ndarray,
+    positions: np.ndarray,
+    context_lens: np.ndarray,
+    block_tables: np.ndarray,
+    scale_value: float,
+    causal: bool,
+    num_splits: int = 1,
+    softmax_lse_flag: bool = False,
+) -> dict[str, np.ndarray]:
+    """The operator in float64, through a gather.
+
+    Args:
+        query: [N, H, R]; query_rope: [N, H, RP]; kv_cache: [P, PS, 1, R]; key_rope_cache: [P, PS, 1, RP].
+        sequence_ids, positions: [N]; context_lens: [B]; block_tables: [B, W], negative entries are padding.
+        scale_value: factor of the scores, above 0: the model's own, not R ** -0.5.
+        causal: whether a query stops at its own position.
+        num_splits: does not change the result.
+        softmax_lse_flag: fill softmax_lse.
+
+    Returns:
+        {"attention_out": [N, H, R] in the dtype of query, "softmax_lse": float32 [N, H]}.
+
+    Raises:
+        HybridOpsError: scale_value not above 0.
+    """
+    paged.refuse_scale(OP, scale_value)
+    schedule = paged.Schedule(sequence_ids, positions, context_lens, block_tables, kv_cache.shape[:2], causal)
+    keys = _joined(kv_cache, key_rope_cache)
+    out, lse = paged.dense(_joined(query, query_rope), keys, kv_cache, schedule, scale_value)
+    return paged.results(out, lse, query.dtype, softmax_lse_flag)
+
+
+def second_formula(
+    query: np.ndarray,
+    query_rope: np.ndarray,
+    kv_cache: np.ndarray,
+    key_rope_cache: np.ndarray,
+    sequence_ids: np.ndarray,
+    positions: np.ndarray,
+    context_lens: np.ndarray,
+    block_tables: np.ndarray,
+    scale_value: float,
+    causal: bool,
+    num_splits: int = 1,
+    softmax_lse_flag: bool = False,
+) -> dict[str, np.ndarray]:
+    """The same by running maximum and sum, slot after slot, split and merged; arguments and results as `meaning`."""
+    paged.refuse_scale(OP, scale_value)
+    schedule = paged.Schedule(sequence_ids, positions, context_lens, block_tables, kv_cache.shape[:2], causal)
+    keys = _joined(kv_cache, key_rope_cache)
+    out, lse = paged.online(_joined(query, query_rope), keys, kv_cache, schedule, scale_value, num_splits)
+    return paged.results(out, lse, query.dtype, softmax_lse_flag)
+
+
+def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
+    """Refuse metadata no schedule could mean, and values that are not finite. Raises HybridOpsError naming the first."""
+    paged.check_metadata(OP, arrays, arrays["kv_cache"].shape[:2], soc)
+    paged.check_finite(OP, arrays, ("query", "query_rope"), CACHES, soc)
+
+
+def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
+    """Cycles no kernel of this operator can beat, see `_paged_attention.floors`."""
+    heads, latent, rope = (int(n) for n in (*specs["query"].shape[1:], specs["query_rope"].shape[-1]))
+    return paged.floors(specs, soc, heads=heads, score_dims=latent + rope, value_dims=latent, caches=CACHES)
+
+
+def _make(
+    rng: np.random.Generator,
+    *,
+    types: Mapping[str, np.dtype],
+    lengths: Sequence[int],
+    queries: Any,
+    page: int,
+    heads: int,
+    dims: tuple[int, int],
+    edits: Sequence[Edit],
+) -> Arrays:
+    """Caches with random pages, NaN wherever no sequence counts a slot."""
+    arrays = paged.schedule_arrays(rng, lengths, queries, page, 3, None)
+    pages, n = arrays.pop("pages"), len(arrays["positions"])
+    for part, dim in (("", dims[0]), ("_rope", dims[1])):
+        arrays[f"query{part}"] = rng.standard_normal((n, heads, dim))
+    arrays["kv_cache"] = rng.standard_normal((pages, page, 1, dims[0]))
+    arrays["key_rope_cache"] = rng.standard_normal((pages, page, 1, dims[1]))
+    made = edited(arrays, edits, rng, types)
+    paged.poison(made, CACHES)
+    return {name: made[name] for name in types}
+
+
+def _analytic(arrays: Arrays, rng: np.random.Generator) -> None:
+    """Scores 0 and ln 3 by the rotary part alone, latents 1 and 5: a quarter of one and three of the other."""
+    page = arrays["block_tables"][0, 0]
+    arrays["query"][:] = 0.0
+    arrays["query_rope"][:] = 1.0
+    arrays["key_rope_cache"][page, :, 0, 0] = 0.0, math.log(3)
+    arrays["kv_cache"][page, :, 0, 0] = 1.0, 5.0
+
+
+def _expect_four(inputs: Arrays, outputs: Arrays) -> None:
+    np.testing.assert_allclose(outputs["attention_out"].astype(np.float64), 4.0, rtol=2e-3)
+
+
+def _settings() -> dict[str, dict[str, Any]]:
+    """Every case by name; what is not said is decode of lengths 19 and 32 over pages of 16, 4 heads, 128 + 64."""
+    return {
+        "analytic": {"lengths": (2,), "page": 2, "heads": 1, "dims": (1, 1), "scale": 1.0, "edits": [_analytic],
+                     "expect": _expect_four},
+        **{f"dims-{r}-{p}": {"dims": (r, p), "lengths": (9, 17)}
+           for r, p in ((5, 3), (128, 64), (512, 64), (512, 256), (80, 32), (129, 24))},
+        "dims-1024": {"dims": (1024, 1), "lengths": (5, 2), "heads": 2},
+        **{f"heads-{h}": {"heads": h, "dims": (64, 32)} for h in (1, 7, 16, 40)},
+        "page-1": {"page": 1, "lengths": (3, 1)},
+        "page-128": {"page": 128, "lengths": (128, 129), "dims": (64, 32)},
+        "empty": {"lengths": (0, 3), "queries": [(0, 4), (1, 2)]},
+        "all": {"causal": False, "queries": [(0, 3), (1, 0)]},
+        "prefill": {"lengths": (40, 11), "queries": {"prefill": 21}, "dims": (64, 32)},
+        "no-query": {"queries": []},
+        "lse": {"lse": True, "heads": 3},
+        "splits": {"splits": 4, "lengths": (67, 3, 0)},
+        "splits-lse": {"splits": 3, "lse": True, "heads": 12},
+        "bad-page": {"edits": [put("block_tables", 99, (1, 1))]},
+        "deepseek-v3": {"heads": 128, "dims": (512, 64), "page": 128, "lengths": (40,), "scale": 192**-0.5},
+        "v2-lite": {"heads": 16, "dims": (512, 64), "page": 64, "lengths": (70,), "scale": 192**-0.5},
+    }  # fmt: skip
+
+
+_DTYPE_CASES = ("dims-5-3", "dims-512-64", "dims-1024", "prefill", "splits-lse", "v2-lite")
+
+
+def cases(soc: str) -> list[Case]:
+    """Every case for one SoC family, all of them for its first dtype."""
+    op = contract.load()[OP]
+    listed = []
+    for column in range(op.columns(soc)):
+        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
+        prefix = f"mla-{dtypes.SHORT[op.inputs[0].dtypes[soc][column]]}-{soc.removeprefix('ascend')}"
+        for name, setting in _settings().items():
+            if column and name not in _DTYPE_CASES:
+                continue
+            s = {"lengths": (19, 32), "queries": "decode", "page": 16, "heads": 4, "dims": (128, 64), "edits": [],
+                 **setting}  # fmt: skip
+            attrs = {
+                "scale_value": s.pop("scale", sum(s["dims"]) ** -0.5), "causal": s.pop("causal", True),
+                "num_splits": s.pop("splits", 1), "softmax_lse_flag": s.pop("lse", False),
+            }  # fmt: skip
+            expect = s.pop("expect", partial(paged.expect_close, meaning=meaning, attrs=attrs))
+            listed.append(
+                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, expect)
+            )
+    return listed
