@@ -35,7 +35,13 @@ extern "C" __attribute__((warning("call not supported on this SoC"))) void call_
     do { if (!(cond)) call_not_supported(message); } while (0)
 """
 # Helpers behind a run-time branch of DataCopy and DataCopyPad on the local tensor's position: only L1 tensors reach them.
-EXCUSED = {"DataCopyL12GMImpl", "DataCopyPadGM2L1Impl", "DataCopyPadL12GMImpl", "DataCopyL12BTImpl"}
+EXCUSED = {
+    "DataCopyL12GMImpl",
+    "DataCopyL12L0CImpl",
+    "DataCopyPadGM2L1Impl",
+    "DataCopyPadL12GMImpl",
+    "DataCopyL12BTImpl",
+}
 CPP_DTYPE = {
     "float16": "half",
     "bfloat16": "bfloat16_t",

@@ -1,0 +1,302 @@
+// Products on a combined core (ascend310p), where one program feeds cube and vector unit: fp16 operands from
+// global memory or unified buffer to L1 and on to L0A and L0B, products summed in fp32 in L0C, results back
+// to unified buffer. Every piece orders itself against the other pieces. What the caller's own vector calls
+// and moves do to unified buffer, the caller orders: Fill waits for the vector calls before it, Fetch is a
+// vector call itself.
+//
+// A matrix [rows, columns] lies in L1 and L0C in columns of fractals (NZ): [columns / 16][rows][16]; rows and
+// columns are multiples of 16.
+#ifndef HYBRID_OPS_KERNEL_CUBE_310P_H_
+#define HYBRID_OPS_KERNEL_CUBE_310P_H_
+
+#include "rows.h"
+
+namespace hybrid_ops {
+
+constexpr uint32_t kFractal = 16;  // rows, and fp16 columns, of a fractal
+constexpr uint32_t kFractalElements = kFractal * kFractal;
+constexpr uint32_t kL0Fractals = 64;  // of one operand: half of L0A or L0B, 32 KB
+constexpr uint32_t kL0cElements = 65536;
+constexpr uint32_t kMostFractals = 255;  // repeatTimes is 8 bits wide
+constexpr uint32_t kNoFlag = ~0u;
+
+// Flags of one kind of event, handed out one by one: each Raise has one Take.
+template <AscendC::HardEvent event>
+class FlagPool {
+ public:
+    static constexpr uint32_t kFlags = 5;  // of eight: two are the framework's, one is for Order
+
+    __aicore__ inline void Init(AscendC::TPipe& pipe) {
+        for (uint32_t i = 0; i < kFlags; ++i) ids_[i] = pipe.AllocEventID<event>();
+    }
+    __aicore__ inline void Release(AscendC::TPipe& pipe) {
+        for (uint32_t i = 0; i < kFlags; ++i) pipe.ReleaseEventID<event>(ids_[i]);
+    }
+    // Raised once the source pipe has done what was issued so far. With every flag raised, kNoFlag, and what
+    // depends on it has to wait at once.
+    __aicore__ inline uint32_t Raise() {
+        for (uint32_t i = 0; i < kFlags; ++i) {
+            if ((raised_ >> i & 1) != 0) continue;
+            raised_ |= 1u << i;
+            AscendC::SetFlag<event>(static_cast<event_t>(ids_[i]));
+            return i;
+        }
+        Order<event>();
+        return kNoFlag;
+    }
+    // The target pipe waits.
+    __aicore__ inline void Take(uint32_t& flag) {
+        if (flag == kNoFlag) return;
+        AscendC::WaitFlag<event>(static_cast<event_t>(ids_[flag]));
+        raised_ &= ~(1u << flag);
+        flag = kNoFlag;
+    }
+
+ private:
+    uint32_t raised_ = 0;
+    AscendC::TEventID ids_[kFlags];
+};
+
+// A matrix in L1.
+struct CubeTile {
+    AscendC::LocalTensor<half> data;
+    uint32_t rows = 0;          // between two columns of fractals
+    uint32_t filled = kNoFlag;  // MTE3_MTE1
+    uint32_t loaded = kNoFlag;  // MTE1_MTE3
+};
+
+// A matrix in L0C.
+struct CubeSum {
+    AscendC::LocalTensor<float> data;
+    uint32_t summed = kNoFlag;  // M_V
+    uint32_t read = kNoFlag;    // V_M
+};
+
+// dst [a, b] <- fractals src[i * aStride + j * bStride], in as few calls as their order allows.
+__aicore__ inline void LoadFractals(const AscendC::LocalTensor<half>& dst,
+                                    const AscendC::LocalTensor<half>& src, uint32_t a, uint32_t b,
+                                    uint32_t aStride, uint32_t bStride, bool transpose) {
+    if (aStride == b * bStride || a == 1) {
+        for (uint32_t i = 0; i < a * b; i += kMostFractals) {
+            const uint32_t n = a * b - i < kMostFractals ? a * b - i : kMostFractals;
+            AscendC::LoadData(
+                dst[i * kFractalElements], src[i * bStride * kFractalElements],
+                AscendC::LoadData2DParams(0, uint8_t(n), uint16_t(bStride), 0, 0, transpose, 0));
+        }
+    } else if (a <= b) {
+        for (uint32_t i = 0; i < a; ++i) {
+            AscendC::LoadData(
+                dst[i * b * kFractalElements], src[i * aStride * kFractalElements],
+                AscendC::LoadData2DParams(0, uint8_t(b), uint16_t(bStride), 0, 0, transpose, 0));
+        }
+    } else {
+        for (uint32_t j = 0; j < b; ++j) {
+            AscendC::LoadData(dst[j * kFractalElements], src[j * bStride * kFractalElements],
+                              AscendC::LoadData2DParams(0, uint8_t(a), uint16_t(aStride), 0, uint16_t(b - 1),
+                                                        transpose, 0));
+        }
+    }
+}
+
+class Cube310p {
+ public:
+    // A factor as it lies in L1: the matrix itself, or its transpose; from row and column `row`, `column` of
+    // what lies there.
+    struct Factor {
+        CubeTile* tile;
+        bool transposed;
+        uint32_t row = 0, column = 0;
+        __aicore__ inline uint32_t First() const {
+            return column / kFractal * (tile->rows / kFractal) + row / kFractal;
+        }
+    };
+
+    // Takes all of L0A and L0B; `sums` elements of L0C are shared out by Sum, `halves` elements of L1 by
+    // Tile.
+    __aicore__ inline void Init(AscendC::TPipe& pipe, uint32_t sums, uint32_t halves) {
+        pipe.InitBuffer(left_, 2 * kL0Fractals * kFractalElements * sizeof(half));
+        pipe.InitBuffer(right_, 2 * kL0Fractals * kFractalElements * sizeof(half));
+        pipe.InitBuffer(sums_, sums * sizeof(float));
+        pipe.InitBuffer(tiles_, halves * sizeof(half));
+        left16_ = left_.Get<half>();
+        right16_ = right_.Get<half>();
+        filled_.Init(pipe);
+        loaded_.Init(pipe);
+        summed_.Init(pipe);
+        read_.Init(pipe);
+        used_.Init(pipe);
+    }
+    __aicore__ inline void Release(AscendC::TPipe& pipe) {
+        used_.Take(usedSlot_[0]);
+        used_.Take(usedSlot_[1]);
+        filled_.Release(pipe);
+        loaded_.Release(pipe);
+        summed_.Release(pipe);
+        read_.Release(pipe);
+        used_.Release(pipe);
+    }
+
+    // Room in L1 for a matrix [rows, columns].
+    __aicore__ inline void Tile(CubeTile& tile, uint32_t rows, uint32_t columns) {
+        tile.data = tiles_.Get<half>()[tileEnd_];
+        tile.rows = rows;
+        tileEnd_ += rows * columns;
+    }
+    // Room in L0C for a matrix of that many elements.
+    __aicore__ inline void Sum(CubeSum& sum, uint32_t elements) {
+        sum.data = sums_.Get<float>()[sumEnd_];
+        sumEnd_ += elements;
+    }
+    // After the last use.
+    __aicore__ inline void Finish(CubeTile& tile) {
+        filled_.Take(tile.filled);
+        loaded_.Take(tile.loaded);
+    }
+    __aicore__ inline void Finish(CubeSum& sum) {
+        summed_.Take(sum.summed);
+        read_.Take(sum.read);
+    }
+
+    // tile <- rows [n, columns] in unified buffer, `pitch` elements apart; n <= tile.rows, the rows beyond
+    // are left. One burst of 32 bytes per row and fractal.
+    __aicore__ inline void FillRows(CubeTile& tile, const AscendC::LocalTensor<half>& src, uint32_t n,
+                                    uint32_t columns, uint32_t pitch) {
+        BeginFill(tile);
+        for (uint32_t c = 0; c < columns; c += kFractal) {
+            AscendC::DataCopy(tile.data[c * tile.rows], src[c],
+                              AscendC::DataCopyParams(uint16_t(n), 1, uint16_t(pitch / kFractal - 1), 0));
+        }
+        EndFill(tile);
+    }
+    // tile, from element `at` on <- `elements` elements in unified buffer in the order of the tile
+    __aicore__ inline void Fill(CubeTile& tile, const AscendC::LocalTensor<half>& src, uint32_t elements,
+                                uint32_t at = 0) {
+        BeginFill(tile);
+        AscendC::DataCopy(tile.data[at], src,
+                          AscendC::DataCopyParams(1, uint16_t(elements / kFractal), 0, 0));
+        EndFill(tile);
+    }
+    // tile <- rows [n, columns] in global memory, `pitch` elements apart, pitch and columns multiples of 16.
+    // Goes past unified buffer; reads 32 bytes at a time.
+    __aicore__ inline void FillRows(CubeTile& tile, const AscendC::GlobalTensor<half>& src, uint32_t n,
+                                    uint32_t columns, uint64_t pitch) {
+        filled_.Take(tile.filled);
+        loaded_.Take(tile.loaded);
+        Order<AscendC::HardEvent::MTE3_MTE2>();
+        Order<AscendC::HardEvent::MTE1_MTE2>();
+        for (uint32_t c = 0; c < columns; c += kFractal) {
+            AscendC::DataCopy(tile.data[c * tile.rows], src[c],
+                              AscendC::DataCopyParams(uint16_t(n), 1, uint16_t(pitch / kFractal - 1), 0));
+        }
+        Order<AscendC::HardEvent::MTE2_MTE1>();
+    }
+
+    // sum [m, n] <- (add: sum +) A B, A [m, k], B [k, n] as `a` and `b` say. m, n at most 1024; m, k and n
+    // multiples of 16. K is cut so that each part fits into half of L0A and half of L0B.
+    __aicore__ inline void Multiply(CubeSum& sum, const Factor& a, const Factor& b, uint32_t m, uint32_t n,
+                                    uint32_t k, bool add) {
+        filled_.Take(a.tile->filled);
+        if (b.tile != a.tile) filled_.Take(b.tile->filled);
+        const uint32_t rows = m / kFractal, columns = n / kFractal, depth = k / kFractal;
+        const uint32_t wide = rows > columns ? rows : columns, most = kL0Fractals / wide;
+        const uint32_t leftPitch = a.tile->rows / kFractal, rightPitch = b.tile->rows / kFractal;
+        for (uint32_t done = 0; done < depth; done += most) {
+            const uint32_t part = depth - done < most ? depth - done : most, slot = slot_;
+            slot_ ^= 1;
+            used_.Take(usedSlot_[slot]);
+            const uint32_t half = slot * kL0Fractals * kFractalElements;
+            // L0A [m][k] of fractals; L0B [k][n] of fractals whose rows run along n.
+            if (a.transposed) {
+                LoadFractals(left16_[half], a.tile->data[(a.First() + done) * kFractalElements], rows, part,
+                             leftPitch, 1, true);
+            } else {
+                LoadFractals(left16_[half], a.tile->data[(a.First() + done * leftPitch) * kFractalElements],
+                             rows, part, 1, leftPitch, false);
+            }
+            if (b.transposed) {
+                LoadFractals(right16_[half], b.tile->data[(b.First() + done * rightPitch) * kFractalElements],
+                             part, columns, rightPitch, 1, false);
+            } else {
+                LoadFractals(right16_[half], b.tile->data[(b.First() + done) * kFractalElements], part,
+                             columns, 1, rightPitch, true);
+            }
+            Order<AscendC::HardEvent::MTE1_M>();
+            if (done == 0) {
+                summed_.Take(sum.summed);
+                read_.Take(sum.read);
+            }
+            AscendC::Mmad(sum.data, left16_[half], right16_[half],
+                          AscendC::MmadParams(uint16_t(m), uint16_t(n), uint16_t(part * kFractal), 0, false,
+                                              !add && done == 0));
+            // Small products overtake each other.
+            if (rows * columns < 10) AscendC::PipeBarrier<PIPE_M>();
+            usedSlot_[slot] = used_.Raise();
+        }
+        Loaded(*a.tile);
+        if (b.tile != a.tile) Loaded(*b.tile);
+        sum.summed = summed_.Raise();
+    }
+
+    // dst <- `elements` elements of the sum from element `at` on, in their order; a vector call. `last`: the
+    // sum is free for another product.
+    __aicore__ inline void Fetch(const FloatTensor& dst, CubeSum& sum, uint32_t elements, uint32_t at = 0,
+                                 bool last = true) {
+        summed_.Take(sum.summed);
+        AscendC::DataCopyEnhancedParams matrix;
+        matrix.blockMode = AscendC::BlockMode::BLOCK_MODE_MATRIX;
+        AscendC::DataCopy(dst, sum.data[at],
+                          AscendC::DataCopyParams(1, uint16_t(elements / kFractalElements), 0, 0), matrix);
+        if (last) sum.read = read_.Raise();
+    }
+
+ private:
+    __aicore__ inline void BeginFill(CubeTile& tile) {
+        filled_.Take(tile.filled);
+        loaded_.Take(tile.loaded);
+        Order<AscendC::HardEvent::V_MTE3>();
+    }
+    __aicore__ inline void EndFill(CubeTile& tile) { tile.filled = filled_.Raise(); }
+    __aicore__ inline void Loaded(CubeTile& tile) {
+        if (tile.loaded != kNoFlag) loaded_.Take(tile.loaded);
+        tile.loaded = loaded_.Raise();
+    }
+
+    AscendC::TBuf<AscendC::TPosition::A1> tiles_;
+    AscendC::TBuf<AscendC::TPosition::A2> left_;
+    AscendC::TBuf<AscendC::TPosition::B2> right_;
+    AscendC::TBuf<AscendC::TPosition::CO1> sums_;
+    AscendC::LocalTensor<half> left16_, right16_;
+    FlagPool<AscendC::HardEvent::MTE3_MTE1> filled_;
+    FlagPool<AscendC::HardEvent::MTE1_MTE3> loaded_;
+    FlagPool<AscendC::HardEvent::M_V> summed_;
+    FlagPool<AscendC::HardEvent::V_M> read_;
+    FlagPool<AscendC::HardEvent::M_MTE1> used_;
+    uint32_t usedSlot_[2] = {kNoFlag, kNoFlag};
+    uint32_t slot_ = 0, tileEnd_ = 0, sumEnd_ = 0;
+};
+
+// dst [m, pitch] in rows <- src [m, n] in columns of fractals
+__aicore__ inline void ToRows(const FloatTensor& dst, const FloatTensor& src, uint32_t m, uint32_t n,
+                              uint32_t pitch) {
+    for (uint32_t c = 0; c < n; c += kFractal) {
+        AscendC::DataCopy(dst[c], src[c * m],
+                          AscendC::DataCopyParams(uint16_t(m), 2, 0, uint16_t((pitch - kFractal) / 8)));
+    }
+}
+
+// high + low <- src, |src| < 65504: low holds what rounding to high lost, to 2^-25. rest: as large as src.
+__aicore__ inline void SplitHalves(const AscendC::LocalTensor<half>& high,
+                                   const AscendC::LocalTensor<half>& low, const FloatTensor& src,
+                                   const FloatTensor& rest, uint32_t elements) {
+    AscendC::Cast(high, src, AscendC::RoundMode::CAST_NONE, elements);
+    AscendC::PipeBarrier<PIPE_V>();
+    AscendC::Cast(rest, high, AscendC::RoundMode::CAST_NONE, elements);
+    AscendC::PipeBarrier<PIPE_V>();
+    AscendC::Sub(rest, src, rest, int32_t(elements));
+    AscendC::PipeBarrier<PIPE_V>();
+    AscendC::Cast(low, rest, AscendC::RoundMode::CAST_NONE, elements);
+}
+
+}  // namespace hybrid_ops
+
+#endif  // HYBRID_OPS_KERNEL_CUBE_310P_H_
