@@ -32,10 +32,15 @@ struct ChunkGatedDeltaRuleTilingData {
     uint32_t entries;    // most lengths to be copied and read locally
     uint32_t hasGate;    // g present
     float scale;         // scale_value
+    // Cube path only: an item is `valueStep` columns of DV of one value head, the last item of a head what is
+    // left; core i takes items i, i + cores, ...
+    uint32_t valueStep;   // multiple of 16
+    uint32_t valueSteps;  // items of a value head
 };
 
-// Tiling keys: bit 0, DK or DV leaves a tail.
+// Tiling keys: bit 0, DK or DV leaves a tail (vector path); bit 1, products on the cube unit.
 constexpr uint64_t kChunkGatedDeltaRuleTail = 1;
+constexpr uint64_t kChunkGatedDeltaRuleCube = 2;
 
 struct ChunkGatedDeltaRuleShape {
     int64_t tokens, sequences, keyHeads, valueHeads, keyDim, valueDim;
