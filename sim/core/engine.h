@@ -14,7 +14,8 @@ enum class Severity : uint8_t { Note, Warning, Error };
 struct SocInfo {
     char name[32] = "";
     bool is_310p = false;
-    uint64_t bytes[int(Mem::COUNT)] = {};  // usable bytes of each local memory (GM: 0)
+    uint64_t bytes[int(Mem::COUNT)] = {};  // of each local memory (GM: 0)
+    uint64_t ub_reserved = 0;              // of UB, at its end: messages of the framework between cores
     uint32_t max_block_dim = 0;            // blocks that are resident at once
     uint32_t event_ids = 8;
     uint32_t queue_depth_limit = 8;  // tensors per TPosition
@@ -82,6 +83,10 @@ extern SocInfo g_soc;
 
 inline CoreState& Core() { return *g_core; }
 inline const SocInfo& Soc() { return g_soc; }
+// Bytes that are the kernel's to use.
+inline uint64_t UsableBytes(Mem mem) {
+    return g_soc.bytes[int(mem)] - (mem == Mem::UB ? g_soc.ub_reserved : 0);
+}
 
 // Host pointer of a byte offset in a local memory of the running block. Only after Issue() accepted the
 // access.

@@ -21,7 +21,7 @@ void LoadSoc(const AscsimLaunch& r, const ConfigText& c, bool cubes) {
         s.bytes[int(m)] = uint64_t(c.Number(key, fallback));
     };
     size(Mem::UB, "sizes.ub", s.is_310p ? 262144 : 196608);
-    s.bytes[int(Mem::UB)] -= uint64_t(c.Number("sizes.ub_reserved", 0));
+    s.ub_reserved = uint64_t(c.Number("sizes.ub_reserved", 0));
     size(Mem::L1, "sizes.l1", s.is_310p ? 1048576 : 524288);
     size(Mem::L0A, "sizes.l0a", 65536);
     size(Mem::L0B, "sizes.l0b", 65536);

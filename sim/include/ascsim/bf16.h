@@ -3,6 +3,8 @@
 #pragma once
 #include "half.h"
 
+#define __bfloat16_t_defined  // kernels that bring a stand-in for SoCs without the type look for this
+
 namespace ascsim {
 
 constexpr float Bf16BitsToFloat(uint16_t bits) {
@@ -42,4 +44,11 @@ class bfloat16_t {
     }
     uint16_t bits_;
 };
+namespace AscendC {
+inline float ToFloat(const bfloat16_t& value) { return static_cast<float>(value); }
+inline bfloat16_t ToBfloat16(const float& value) {  // drops the lower half, as CANN's scalar helper does
+    return bfloat16_t::FromBits(static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16));
+}
+}  // namespace AscendC
+
 static_assert(sizeof(bfloat16_t) == 2 && std::is_trivially_copyable_v<bfloat16_t>);

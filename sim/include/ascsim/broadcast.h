@@ -77,6 +77,7 @@ void Broadcast(const LocalTensor<T>& dst, const LocalTensor<T>& src, const uint3
         const T* row = in + (src_rows == 1 ? 0 : r * src_columns);
         for (uint64_t c = 0; c < columns; ++c) out[r * columns + c] = row[src_columns == 1 ? 0 : c];
     }
+    PipeBarrier<PIPE_V>(loc);  // every path of CANN's ends with one
 }
 template <typename T, int32_t dim, int32_t axis, bool isReuseSource = false>
 void Broadcast(const LocalTensor<T>& dst, const LocalTensor<T>& src, const uint32_t dstShape[dim],

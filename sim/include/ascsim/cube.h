@@ -1,5 +1,6 @@
 // The matrix API as one header.
 #pragma once
+#include "ascsim/cube_control.h"
 #include "ascsim/cube_fill.h"
 #include "ascsim/fixpipe.h"
 #include "ascsim/img2col.h"

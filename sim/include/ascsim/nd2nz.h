@@ -100,6 +100,9 @@ void EmulatedMatrix(const AscendC::LocalTensor<T>& dst, const AscendC::GlobalTen
             AscendC::WaitQueueEvent(api, HardEvent::MTE3_MTE2, back, loc);
             EmulatedTile(dst, src, tile, r, std::min(kHigh, rows - r), c, std::min(kWide, bytes - c), mte2_v,
                          v_mte3, loc);
+            // MTE2 also waits for the tile to be in L1, so that MTE2_MTE1 orders what loads from there.
+            AscendC::SetQueueEvent(api, HardEvent::MTE3_MTE2, back, loc);
+            AscendC::WaitQueueEvent(api, HardEvent::MTE3_MTE2, back, loc);
         }
     events.Release(api, HardEvent::MTE3_MTE2, AscendC::TEventID(back), loc);
     // The rearranging Adds runs under a mask of its own and leaves it behind.

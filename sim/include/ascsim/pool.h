@@ -147,7 +147,7 @@ class BufferSpace {
     }
     uint32_t next(ascsim::Mem mem) const { return next_[int(mem)]; }
     uint32_t end(ascsim::Mem mem) const {
-        return end_[int(mem)] ? end_[int(mem)] : uint32_t(ascsim::Core().local_bytes[int(mem)]);
+        return end_[int(mem)] ? end_[int(mem)] : uint32_t(ascsim::UsableBytes(mem));
     }
 
  private:

@@ -9,10 +9,17 @@ inline uint32_t BufferSpace::Reserve(const char* api, ascsim::Mem mem, uint32_t 
     const uint32_t at = next_[int(mem)];
     if (uint64_t(at) + len > end(mem)) {
         const ascsim::Op op = ascsim::CallSite(api, loc);
-        ascsim::Fail(op, "capacity",
-                     "%u bytes do not fit into %s: %u of %u bytes are taken on %s (%llu too many)", len,
-                     ascsim::MemName(mem), at, end(mem), ascsim::Soc().name,
-                     (unsigned long long)(uint64_t(at) + len - end(mem)));
+        const uint64_t whole = ascsim::Soc().bytes[int(mem)];
+        if (!end_[int(mem)] && uint64_t(at) + len <= whole)
+            ascsim::Report(
+                ascsim::Severity::Note, op, "capacity.reserved",
+                "%u bytes at %u of %s: the framework keeps the last %llu bytes for messages between cores",
+                len, at, ascsim::MemName(mem), (unsigned long long)(whole - end(mem)));
+        else
+            ascsim::Fail(op, "capacity",
+                         "%u bytes do not fit into %s: %u of %u bytes are taken on %s (%llu too many)", len,
+                         ascsim::MemName(mem), at, end(mem), ascsim::Soc().name,
+                         (unsigned long long)(uint64_t(at) + len - end(mem)));
     }
     next_[int(mem)] = at + len;
     return at;

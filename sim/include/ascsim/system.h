@@ -37,6 +37,18 @@ struct AscsimBlockIndex {
 };
 inline constexpr AscsimBlockIndex block_idx{};
 
+namespace ascsim {
+
+inline void RequireSplitCores(const char* api, Loc loc) {
+    if (Core().kind == CoreKind::Combined && Soc().is_310p)
+        Fail(CallSite(api, loc), "support",
+             "not available on ascend310p (ascend910b has it): its core has cube and vector unit, order them "
+             "by "
+             "SetFlag and WaitFlag");
+}
+
+}  // namespace ascsim
+
 namespace AscendC {
 
 inline int64_t GetBlockIdx() { return ascsim::Core().block_idx; }
@@ -46,16 +58,9 @@ inline int64_t GetTaskRation() {
     return ascsim::Core().kind == ascsim::CoreKind::Vector ? ascsim::Core().sub_block_num : 1;
 }
 inline int64_t GetTaskRatio() { return GetTaskRation(); }
-template <typename... None>
-int64_t GetSubBlockIdx() {
-    ascsim::support::GetSubBlockIdx<None...>();
-    return ascsim::Core().sub_block_idx;
-}
-template <typename... None>
-int64_t GetSubBlockNum() {
-    ascsim::support::GetSubBlockNum<None...>();
-    return ascsim::Core().sub_block_num;
-}
+// A combined core is the only one of its AI Core: 0 of 1 (CANN's dav_m200 headers say the same).
+inline int64_t GetSubBlockIdx() { return ascsim::Core().sub_block_idx; }
+inline int64_t GetSubBlockNum() { return ascsim::Core().sub_block_num; }
 inline void GetArchVersion(uint32_t& version) { version = ascsim::Soc().is_310p ? 200 : 220; }
 inline int64_t GetProgramCounter() { return 0; }
 inline void Trap(Loc loc = Loc::Here()) {
@@ -125,10 +130,11 @@ inline void NotifyNextBlock(GlobalTensor<int32_t>& gm, LocalTensor<int32_t>&, Lo
 }
 
 // Mode 0: all cores of one kind; 1: the vector cores of one AI Core; 2: cube core and vector cores of one AI
-// Core.
+// Core. 310P has neither; CANN declares them there all the same, for code that is shared and never gets
+// there.
 template <uint8_t modeId, pipe_t pipe>
 void CrossCoreSetFlag(uint16_t flagId, Loc loc = Loc::Here()) {
-    ascsim::support::CrossCoreSetFlag<std::integral_constant<int, modeId>>();
+    ascsim::RequireSplitCores("CrossCoreSetFlag", loc);
     static_assert(modeId <= 2, "CrossCoreSetFlag: allowed modes 0, 1, 2 on ascend910b");
     static_assert(pipe != PIPE_S && pipe != PIPE_ALL,
                   "CrossCoreSetFlag: allowed PIPE_V, PIPE_M, PIPE_MTE1, PIPE_MTE2, PIPE_MTE3, PIPE_FIX");
@@ -136,7 +142,7 @@ void CrossCoreSetFlag(uint16_t flagId, Loc loc = Loc::Here()) {
 }
 template <uint8_t modeId = 0, pipe_t pipe = PIPE_S>
 void CrossCoreWaitFlag(uint16_t flagId, Loc loc = Loc::Here()) {
-    ascsim::support::CrossCoreWaitFlag<std::integral_constant<int, modeId>>();
+    ascsim::RequireSplitCores("CrossCoreWaitFlag", loc);
     ascsim::CrossCoreWait("CrossCoreWaitFlag", flagId, loc);
 }
 

@@ -113,10 +113,10 @@ inline TPipe& PipeOf(const char* api, Loc loc) {
 // Rest of UB behind the buffers: what APIs without a temporary-buffer argument take for themselves.
 template <typename T, TPosition pos>
 bool PopStackBuffer(LocalTensor<T>& popLocal) {
-    uint32_t begin = 0, end = uint32_t(ascsim::Core().local_bytes[int(MemOf(pos))]);
+    uint32_t begin = 0, end = uint32_t(ascsim::UsableBytes(MemOf(pos)));
     if (TPipe* pipe = GetTPipePtr()) {
         begin = pipe->space().next(MemOf(pos));
-        end = pipe->space().end(MemOf(pos));
+        end = std::max(begin, pipe->space().end(MemOf(pos)));
     }
     popLocal = LocalTensor<T>(pos, begin, uint32_t((end - begin) / sizeof(T)));
     return true;
