@@ -90,8 +90,14 @@ class Kernel:
         struct, fields = self._struct()
         members = "".join(f"    {kind} {name};\n" for kind, name in fields)
         header = build.cache_dir() / f"peer-{self.plan['entry']}-tiling.h"
-        header.write_text(f"#pragma once\n#include <cstdint>\nstruct {struct} {{\n{members}}};\n", encoding="utf-8")
-        forced = ["kernel_operator.h", str(header), *(str(self._path(f)) for f in self.plan.get("force_include", ()))]
+        header.write_text(
+            f"#pragma once\n#include <cstdint>\nstruct {struct} {{\n{members}}};\n", encoding="utf-8"
+        )
+        forced = [
+            "kernel_operator.h",
+            str(header),
+            *(str(self._path(f)) for f in self.plan.get("force_include", ())),
+        ]
         flags = [word for file in forced for word in ("-include", file)]
         return sim_build.compile_kernel_file(
             self._path(self.plan["kernel"]), self.plan["entry"], ["-w", *self.plan.get("flags", ()), *flags], soc,
@@ -140,7 +146,9 @@ class Chain:
         kernels = [Kernel(folder, plan) for plan in table["kernels"]]
         return cls(table["label"], table["soc"], table["chunk"], table["dtype"], kernels)
 
-    def run(self, arrays: Mapping[str, np.ndarray], scale: float, chip: str, *, checks: str = "full") -> ChainResult:
+    def run(
+        self, arrays: Mapping[str, np.ndarray], scale: float, chip: str, *, checks: str = "full"
+    ) -> ChainResult:
         """Run every kernel in turn on inputs of `chunk_gated_delta_rule` (one sequence, T a multiple of the chunk).
 
         A kernel that breaks a rule is run again without checks: `hazards` says what it did.

@@ -71,6 +71,7 @@ def silent(report):
 
 @pytest.mark.parametrize(("entry", "dtype", "rtol"), [
     ("product_f32", np.float32, 1e-5), ("product_f16", np.float16, 2e-3), ("product_f32_to_f16", np.float16, 2e-3),
+    ("load_waits_for_mte2", np.float32, 1e-5), ("modes_and_numbers", np.float32, 1e-5),
     ("accumulate", np.float32, 1e-5), ("product_3d", np.float32, 1e-5),
 ])  # fmt: skip
 def test_products(entry, dtype, rtol):
@@ -169,6 +170,8 @@ BROKEN = [
     ("transpose_i8", "param.range", "ifTranspose with 1-byte elements"),
     ("wrong_place", "path", "fm in L0B"),
     ("m_too_big", "param.range", "m 5000; allowed 0 … 4095"),
+    ("hf32", "unsupported", "HF32 products are not modelled"),
+    ("cross_core", "support", "not available on ascend310p (ascend910b has it)"),
     ("no_path", "path", "no data path from UB to L0A"),
 ]
 
@@ -288,6 +291,16 @@ def test_cube_and_vector_cores_hand_over(blocks, vectors):
     )
     assert len(report["timing"]["per_core"]) == blocks * (1 + vectors)
     assert max(core["busy"]["V"] for core in report["timing"]["per_core"]) > 0
+
+
+def test_a_buffer_of_all_memory_reaches_into_the_reserved_bytes():
+    report = on_910b("whole_memory", vectors=1)[0]
+    assert report["ok"] and rules(report) == {"capacity.reserved"}
+    assert (
+        "196608 bytes at 0 of UB: the framework keeps the last 256 bytes" in report["hazards"][0]["message"]
+    )
+    report = on_910b("too_much_memory", vectors=1)[0]
+    assert not report["ok"] and rules(report) == {"capacity"}
 
 
 def test_numbers_of_cores():

@@ -9,6 +9,7 @@ constexpr uint32_t M = 32, K = 48, N = 64;
 enum Flaw {
     kNone,
     kNoLoadWait,      // LoadData does not wait for L1
+    kMte2LoadWait,    // none: LoadData waits for MTE2, which itself waited for the move into L1
     kNoProductWait,   // Mmad does not wait for L0
     kNoResultWait,    // the vector unit does not wait for Mmad
     kNoReuseWait,     // L0A is filled again while Mmad reads it
@@ -90,7 +91,10 @@ void Product(MiniArgs arg, int flaw = kNone) {
     auto c = s.c1.template Get<C>();
     DataCopy(a1, arg.gm<half>(0), Rows(M, K));
     DataCopy(b1, arg.gm<half>(1), Rows(K, N));
-    if (flaw != kNoLoadWait) Order<HardEvent::MTE3_MTE1>();
+    if (flaw == kMte2LoadWait)
+        Order<HardEvent::MTE2_MTE1>();
+    else if (flaw != kNoLoadWait)
+        Order<HardEvent::MTE3_MTE1>();
     LoadA(a2, a1, M, K, flaw);
     LoadB(b2, b1, K, N, flaw);
     if (flaw != kNoProductWait) Order<HardEvent::MTE1_M>();
@@ -106,6 +110,16 @@ MINI(product_f32) { Product<float, float>(arg); }
 MINI(product_f16) { Product<half, half>(arg); }
 MINI(product_f32_to_f16) { Product<half, float>(arg); }
 MINI(no_load_wait) { Product<float, float>(arg, kNoLoadWait); }
+MINI(load_waits_for_mte2) { Product<float, float>(arg, kMte2LoadWait); }
+MINI(modes_and_numbers) {
+    SetHF32Mode(false);
+    SetMMLayoutTransform(true);
+    if (GetSubBlockIdx() != 0 || GetSubBlockNum() != 1) Trap();
+    Product<float, float>(arg);
+    SetMMLayoutTransform(false);
+}
+MINI(hf32) { SetHF32Mode(true); }
+MINI(cross_core) { CrossCoreWaitFlag(0); }
 MINI(no_product_wait) { Product<float, float>(arg, kNoProductWait); }
 MINI(no_result_wait) { Product<float, float>(arg, kNoResultWait); }
 MINI(no_reuse_wait) { Product<float, float>(arg, kNoReuseWait); }

@@ -208,6 +208,19 @@ MINI(numbers) {  // who am I: kind, block, sub-block, blocks, ratio
     }
     SyncAll<false>();
 }
+// Bookkeeping only: either kind of core may lay out both kinds of memory.
+MINI(whole_memory) {
+    TPipe pipe;
+    TBuf<TPosition::VECCALC> ub;
+    TBuf<TPosition::A1> l1;
+    pipe.InitBuffer(ub, 192 * 1024);
+    pipe.InitBuffer(l1, 512 * 1024);
+}
+MINI(too_much_memory) {
+    TPipe pipe;
+    TBuf<TPosition::VECCALC> ub;
+    pipe.InitBuffer(ub, 192 * 1024 + 32);
+}
 MINI(vector_core_has_no_cube) {
     if ASCEND_IS_AIV {
         LocalTensor<half> a1(TPosition::A1, 0, M * K);

@@ -15,8 +15,8 @@ MINI(absent) {
     DataCopyPad(arg.gm<float>(1)[8], a[8], DataCopyExtParams(1, 24, 0, 0, 0));
 #elif defined(USE_SETATOMICMAX)
     SetAtomicMax<float>();
-#elif defined(USE_GETSUBBLOCKIDX)
-    if (GetSubBlockIdx() != 0) Trap();
+#elif defined(USE_GETSYSTEMCYCLE)
+    if (GetSystemCycle() != 0) Trap();
 #elif defined(USE_SYNCALL)
     SyncAll();
 #endif
