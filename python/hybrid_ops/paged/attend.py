@@ -1,0 +1,219 @@
+"""Attention and MLA of a plan's queries over its pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .. import check, contract, torch_ops
+from .device_plan import DevicePlan
+from .errors import refuse, refusing
+from .place import hold
+from .workspace import SplitWorkspace
+
+ATTENTION = "hybrid_paged_attention"
+MLA = "hybrid_paged_mla"
+OPTIONS = ("backend", "soc", "checks")
+
+
+def attention(
+    plan: DevicePlan,
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    scale_value: float,
+    causal: bool,
+    *,
+    lse: bool = False,
+    **options: Any,
+) -> Any:
+    """softmax(scale_value * query key^T) value of every query over the pages of its sequence.
+
+    Args:
+        plan: the schedule; the same plan serves every layer.
+        query: [N, HQ, D], float16, bfloat16 or float32 as the SoC has it; N the plan's queries.
+        key_cache: [P, page_size, HKV, D]; query head h reads head h // (HQ / HKV).
+        value_cache: [P, page_size, HKV, DV]; DV may differ from D, both 1..1024.
+        scale_value: finite and above 0.
+        causal: a query sees tokens 0..position, else the whole length.
+        lse: also return the natural log of the sum of exp(score), float32 [N, HQ], -inf where nothing is seen.
+        options: backend, soc, checks as for every operator.
+
+    Returns:
+        [N, HQ, DV] in the dtype of query, zeros where nothing is seen; with `lse` a pair.
+
+    Raises:
+        PagedError: refused before anything ran. Slots beyond a length, and pages that no length needs, are never read.
+    """
+    tensors = {"query": query, "key_cache": key_cache, "value_cache": value_cache}
+    return _run("attention", ATTENTION, plan, tensors, scale_value, causal, None, lse, options)
+
+
+def attention_with_workspace(
+    plan: DevicePlan,
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    scale_value: float,
+    causal: bool,
+    workspace: SplitWorkspace,
+    *,
+    lse: bool = False,
+    **options: Any,
+) -> Any:
+    """`attention` with each history cut into `workspace.splits` parts, merged in float32."""
+    tensors = {"query": query, "key_cache": key_cache, "value_cache": value_cache}
+    where = "attention_with_workspace"
+    return _run(
+        where, ATTENTION, plan, tensors, scale_value, causal, _workspace(where, workspace), lse, options
+    )
+
+
+def mla(
+    plan: DevicePlan,
+    query: torch.Tensor,
+    query_rope: torch.Tensor,
+    kv_cache: torch.Tensor,
+    key_rope_cache: torch.Tensor,
+    scale_value: float,
+    causal: bool,
+    *,
+    lse: bool = False,
+    **options: Any,
+) -> Any:
+    """Multi-head latent attention: the latents are key and value of every head.
+
+    Args:
+        plan: the schedule.
+        query: [N, H, R], already multiplied by the absorbed key projection.
+        query_rope: [N, H, RP], rotated by the caller; RP 1..256.
+        kv_cache: [P, page_size, 1, R], latents; key_rope_cache: [P, page_size, 1, RP], rotated keys.
+        scale_value: the model's own, (nope + rope) ** -0.5 with its corrections; not R ** -0.5.
+        causal, lse, options: as `attention`.
+
+    Returns:
+        Compressed context [N, H, R], before the value projection; with `lse` a pair.
+
+    Raises:
+        PagedError: refused before anything ran.
+    """
+    tensors = {
+        "query": query,
+        "query_rope": query_rope,
+        "kv_cache": kv_cache,
+        "key_rope_cache": key_rope_cache,
+    }
+    return _run("mla", MLA, plan, tensors, scale_value, causal, None, lse, options)
+
+
+def mla_with_workspace(
+    plan: DevicePlan,
+    query: torch.Tensor,
+    query_rope: torch.Tensor,
+    kv_cache: torch.Tensor,
+    key_rope_cache: torch.Tensor,
+    scale_value: float,
+    causal: bool,
+    workspace: SplitWorkspace,
+    *,
+    lse: bool = False,
+    **options: Any,
+) -> Any:
+    """`mla` with each history cut into `workspace.splits` parts, merged in float32."""
+    tensors = {
+        "query": query,
+        "query_rope": query_rope,
+        "kv_cache": kv_cache,
+        "key_rope_cache": key_rope_cache,
+    }
+    where = "mla_with_workspace"
+    return _run(where, MLA, plan, tensors, scale_value, causal, _workspace(where, workspace), lse, options)
+
+
+def _workspace(where: str, workspace: Any) -> SplitWorkspace:
+    if not isinstance(workspace, SplitWorkspace):
+        raise refuse(where, "workspace", "wrong type", type(workspace).__name__, "SplitWorkspace")
+    return workspace
+
+
+def hold_plan(where: str, plan: Any) -> DevicePlan:
+    """`plan` if it is a DevicePlan, else the refusal."""
+    if not isinstance(plan, DevicePlan):
+        raise refuse(where, "plan", "wrong type", type(plan).__name__, "DevicePlan")
+    return plan
+
+
+def hold_tensors(where: str, plan: DevicePlan, tensors: Mapping[str, Any], packed: int) -> None:
+    """Refuse what is no contiguous dense tensor on the plan's device and stream, or has other sizes than the plan.
+
+    The first `packed` tensors have one row per query, the others are caches in pages.
+    """
+    for i, (name, tensor) in enumerate(tensors.items()):
+        if not isinstance(tensor, torch.Tensor):
+            raise refuse(where, name, "not a tensor", type(tensor).__name__, "torch.Tensor")
+        if tensor.is_quantized or tensor.layout is not torch.strided:
+            got = "quantized" if tensor.is_quantized else tensor.layout
+            raise refuse(where, name, "not a dense tensor", got, "torch.strided, unquantised")
+        if not tensor.is_contiguous():
+            raise refuse(
+                where, name, "not contiguous", f"strides {list(tensor.stride())}", "contiguous memory"
+            )
+        if i < packed and tensor.dim() and tensor.shape[0] != plan.host.queries:
+            raise refuse(where, name, "other query count than the plan", tensor.shape[0], plan.host.queries)
+        if i >= packed and tensor.dim() and tensor.shape[0] != plan.host.pages:
+            raise refuse(where, name, "other number of pages than the plan", tensor.shape[0], plan.host.pages)
+    hold(where, "plan", plan.place, dict(tensors))
+
+
+def _hold_page_size(where: str, plan: DevicePlan, name: str, cache: torch.Tensor) -> None:
+    if cache.dim() == 4 and cache.shape[1] != plan.host.page_size:
+        raise refuse(where, name, "other page_size than the plan", cache.shape[1], plan.host.page_size)
+
+
+def hold_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option of `OPTIONS`, None where it is not given."""
+    unknown = set(options) - set(OPTIONS)
+    if unknown:
+        raise refuse(where, "options", "no such option", check.words(sorted(unknown)), check.words(OPTIONS))
+    return {name: options.get(name) for name in OPTIONS}
+
+
+def _run(
+    where: str,
+    name: str,
+    plan: DevicePlan,
+    tensors: dict[str, torch.Tensor],
+    scale_value: float,
+    causal: bool,
+    workspace: SplitWorkspace | None,
+    lse: bool,
+    options: Mapping[str, Any],
+) -> Any:
+    plan, chosen = hold_plan(where, plan), hold_options(where, options)
+    hold_tensors(where, plan, tensors, packed=len(tensors) - 2)
+    for cache in list(tensors)[-2:]:
+        _hold_page_size(where, plan, cache, tensors[cache])
+    number = isinstance(scale_value, int | float) and not isinstance(scale_value, bool)
+    if not number or not math.isfinite(scale_value) or scale_value <= 0:
+        raise refuse(where, "scale_value", "not a finite number above 0", scale_value, "> 0, finite")
+    if not isinstance(causal, bool):
+        raise refuse(where, "causal", "wrong type", repr(causal), "True or False")
+    query = tensors["query"]
+    if workspace is not None and query.dim() == 3:
+        value = query if name == MLA else tensors["value_cache"]
+        workspace.hold(where, query.shape[0], query.shape[1], value.shape[-1], tensors)
+    attrs = {"scale_value": float(scale_value), "causal": causal, "softmax_lse_flag": bool(lse),
+             "num_splits": 1 if workspace is None else workspace.splits}  # fmt: skip
+    with refusing():
+        out, log_sum = torch_ops.call(
+            contract.load()[name],
+            {**tensors, **plan.inputs()},
+            attrs,
+            functional=False,
+            validate=None,
+            **chosen,
+        )
+    return (out, log_sum) if lse else out
