@@ -34,7 +34,7 @@ def _describe(op: Op) -> str:
     lines += [
         "",
         "Returns:",
-        f"    {', '.join(f'{t.name} {t.text()}' for t in outs)}; with functional=True ({every}).",
+        f"    {', '.join(f'{t.name} {t.text()}' for t in outs) or 'None'}; with functional=True ({every}).",
     ]
     lines += ["", "Raises:", "    HybridOpsError: refused before anything ran; the text says what, got and allowed.",
               "    SimulatorHazard: the kernel broke a rule of the hardware (checks=\"full\")."]  # fmt: skip
@@ -69,7 +69,7 @@ def _on_numpy(
         for name in op.mutated:
             np.copyto(arrays[name], outputs[name])
     made = tuple(outputs[t.name] for t in op.outputs if functional or not t.inplace)
-    return made if len(made) != 1 else made[0]
+    return made if len(made) > 1 else made[0] if made else None
 
 
 def public(name: str) -> Callable[..., Any]:

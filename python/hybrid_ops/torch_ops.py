@@ -95,6 +95,11 @@ def _same_device(op: Op, tensors: Mapping[str, torch.Tensor | None], soc: str) -
     return first
 
 
+def _returned(made: tuple[Any, ...]) -> Any:
+    """What a torch op returns: nothing, the one output, or a tuple."""
+    return made if len(made) > 1 else made[0] if made else None
+
+
 def _fake(op: Op, functional: bool) -> Callable[..., Any]:
     def fake(*args: Any, **kwargs: Any) -> Any:
         tensors, attrs = _bind(op, args, kwargs)
@@ -107,7 +112,7 @@ def _fake(op: Op, functional: bool) -> Callable[..., Any]:
             for t in op.outputs
             if functional or not t.inplace
         )
-        return made if len(made) != 1 else made[0]
+        return _returned(made)
 
     return fake
 
@@ -141,7 +146,7 @@ def _cpu(op: Op, functional: bool) -> Callable[..., Any]:
             for name in op.mutated:
                 tensors[name].copy_(outputs[name])
         made = tuple(outputs[t.name] for t in op.outputs if functional or not t.inplace)
-        return made if len(made) != 1 else made[0]
+        return _returned(made)
 
     return run
 
@@ -168,7 +173,7 @@ def _npu(op: Op, functional: bool) -> Callable[..., Any]:
             for t in op.outputs
             if functional or not t.inplace
         )
-        return made if len(made) != 1 else made[0]
+        return _returned(made)
 
     return run
 

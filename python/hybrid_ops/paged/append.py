@@ -48,6 +48,7 @@ def append(
 
     By default a cache that somebody else holds too (another variable, container, view or detached tensor of its memory) is
     copied first, so that the other holder keeps what it has; a cache that only the caller holds is written where it is.
+    Pass the caches by name or place: the tuple of an unpacked argument list holds them too.
     `in_place` writes where it is in any case, and every holder sees it.
 
     Args:
