@@ -60,9 +60,9 @@ class FlagPool {
 // A matrix in L1.
 struct CubeTile {
     AscendC::LocalTensor<half> data;
-    uint32_t rows = 0;          // between two columns of fractals
-    uint32_t filled = kNoFlag;  // MTE3_MTE1
-    uint32_t loaded = kNoFlag;  // MTE1_MTE3
+    uint32_t rows = 0;    // between two columns of fractals
+    uint32_t filled = 0;  // number of its last fill and of its last load; 0: none
+    uint32_t loaded = 0;
 };
 
 // A matrix in L0C.
@@ -120,8 +120,6 @@ class Cube310p {
         pipe.InitBuffer(tiles_, halves * sizeof(half));
         left16_ = left_.Get<half>();
         right16_ = right_.Get<half>();
-        filled_.Init(pipe);
-        loaded_.Init(pipe);
         summed_.Init(pipe);
         read_.Init(pipe);
         used_.Init(pipe);
@@ -129,8 +127,6 @@ class Cube310p {
     __aicore__ inline void Release(AscendC::TPipe& pipe) {
         used_.Take(usedSlot_[0]);
         used_.Take(usedSlot_[1]);
-        filled_.Release(pipe);
-        loaded_.Release(pipe);
         summed_.Release(pipe);
         read_.Release(pipe);
         used_.Release(pipe);
@@ -148,10 +144,6 @@ class Cube310p {
         sumEnd_ += elements;
     }
     // After the last use.
-    __aicore__ inline void Finish(CubeTile& tile) {
-        filled_.Take(tile.filled);
-        loaded_.Take(tile.loaded);
-    }
     __aicore__ inline void Finish(CubeSum& sum) {
         summed_.Take(sum.summed);
         read_.Take(sum.read);
@@ -180,8 +172,6 @@ class Cube310p {
     // Goes past unified buffer; reads 32 bytes at a time.
     __aicore__ inline void FillRows(CubeTile& tile, const AscendC::GlobalTensor<half>& src, uint32_t n,
                                     uint32_t columns, uint64_t pitch) {
-        filled_.Take(tile.filled);
-        loaded_.Take(tile.loaded);
         Order<AscendC::HardEvent::MTE3_MTE2>();
         Order<AscendC::HardEvent::MTE1_MTE2>();
         for (uint32_t c = 0; c < columns; c += kFractal) {
@@ -195,8 +185,11 @@ class Cube310p {
     // multiples of 16. K is cut so that each part fits into half of L0A and half of L0B.
     __aicore__ inline void Multiply(CubeSum& sum, const Factor& a, const Factor& b, uint32_t m, uint32_t n,
                                     uint32_t k, bool add) {
-        filled_.Take(a.tile->filled);
-        if (b.tile != a.tile) filled_.Take(b.tile->filled);
+        const uint32_t newest = a.tile->filled > b.tile->filled ? a.tile->filled : b.tile->filled;
+        if (newest > seen_) {
+            Order<AscendC::HardEvent::MTE3_MTE1>();
+            seen_ = fills_;
+        }
         const uint32_t rows = m / kFractal, columns = n / kFractal, depth = k / kFractal;
         const uint32_t wide = rows > columns ? rows : columns, most = kL0Fractals / wide;
         const uint32_t leftPitch = a.tile->rows / kFractal, rightPitch = b.tile->rows / kFractal;
@@ -232,8 +225,7 @@ class Cube310p {
             if (rows * columns < 10) AscendC::PipeBarrier<PIPE_M>();
             usedSlot_[slot] = used_.Raise();
         }
-        Loaded(*a.tile);
-        if (b.tile != a.tile) Loaded(*b.tile);
+        a.tile->loaded = b.tile->loaded = ++loads_;
         sum.summed = summed_.Raise();
     }
 
@@ -251,28 +243,26 @@ class Cube310p {
 
  private:
     __aicore__ inline void BeginFill(CubeTile& tile) {
-        filled_.Take(tile.filled);
-        loaded_.Take(tile.loaded);
+        if (tile.loaded > cleared_) {
+            Order<AscendC::HardEvent::MTE1_MTE3>();
+            cleared_ = loads_;
+        }
         Order<AscendC::HardEvent::V_MTE3>();
     }
-    __aicore__ inline void EndFill(CubeTile& tile) { tile.filled = filled_.Raise(); }
-    __aicore__ inline void Loaded(CubeTile& tile) {
-        if (tile.loaded != kNoFlag) loaded_.Take(tile.loaded);
-        tile.loaded = loaded_.Raise();
-    }
+    __aicore__ inline void EndFill(CubeTile& tile) { tile.filled = ++fills_; }
 
     AscendC::TBuf<AscendC::TPosition::A1> tiles_;
     AscendC::TBuf<AscendC::TPosition::A2> left_;
     AscendC::TBuf<AscendC::TPosition::B2> right_;
     AscendC::TBuf<AscendC::TPosition::CO1> sums_;
     AscendC::LocalTensor<half> left16_, right16_;
-    FlagPool<AscendC::HardEvent::MTE3_MTE1> filled_;
-    FlagPool<AscendC::HardEvent::MTE1_MTE3> loaded_;
     FlagPool<AscendC::HardEvent::M_V> summed_;
     FlagPool<AscendC::HardEvent::V_M> read_;
     FlagPool<AscendC::HardEvent::M_MTE1> used_;
     uint32_t usedSlot_[2] = {kNoFlag, kNoFlag};
     uint32_t slot_ = 0, tileEnd_ = 0, sumEnd_ = 0;
+    // Fills and loads issued; fills that MTE1 has waited for, loads that MTE3 has.
+    uint32_t fills_ = 0, loads_ = 0, seen_ = 0, cleared_ = 0;
 };
 
 // dst [m, pitch] in rows <- src [m, n] in columns of fractals

@@ -39,8 +39,6 @@ struct Parts {
         ToRows(rows, out, m, n, n);
         hybrid_ops::Order<HardEvent::V_MTE3>();
         DataCopy(arg.gm<float>(2), rows, m * n);
-        cube.Finish(at);
-        cube.Finish(bt);
         cube.Finish(sum);
         cube.Release(pipe);
     }
@@ -109,6 +107,5 @@ MINI(split) {
     p.cube.Fill(low, p.a[M * K], M * K);
     p.cube.Multiply(p.sum, {&p.at, false}, {&p.bt, false}, M, N, K, false);
     p.cube.Multiply(p.sum, {&low, false}, {&p.bt, false}, M, N, K, true);
-    p.cube.Finish(low);
     p.Out(arg, M, N);
 }
