@@ -16,6 +16,8 @@ from hybrid_ops import check as checks
 from hybrid_ops.export import lite_rules
 
 app = typer.Typer(no_args_is_help=True)
+DEFAULT_RELEASE = "2.9"
+LiteAlias = Annotated[str, typer.Option("--lite", hidden=True, help="the same as --lite-version")]
 
 
 def parse_version(text: str) -> tuple[int, int]:
@@ -23,7 +25,7 @@ def parse_version(text: str) -> tuple[int, int]:
     parts = text.removeprefix("lite-").split(".")
     if len(parts) < 2 or not all(part.isdigit() for part in parts[:2]):
         raise checks.refuse(
-            "check", "lite", "not a release", got=repr(text), allowed="e.g. 2.9", soc="any SoC"
+            "check", "lite-version", "not a release", got=repr(text), allowed="e.g. 2.9", soc="any SoC"
         )
     return int(parts[0]), int(parts[1])
 
@@ -31,9 +33,10 @@ def parse_version(text: str) -> tuple[int, int]:
 @app.command()
 def check(
     model: Annotated[Path, typer.Argument(help="ONNX file")],
-    lite: Annotated[
-        str, typer.Option("--lite", "--lite-version", help="MindSpore Lite release of the converter")
-    ] = "2.9",
+    lite_version: Annotated[
+        str, typer.Option("--lite-version", help="MindSpore Lite release of the converter")
+    ] = DEFAULT_RELEASE,
+    lite_old: LiteAlias = "",
     soc: Annotated[str, typer.Option(help="target SoC")] = "ascend310p",
     fix: Annotated[Path | None, typer.Option(help="write a repaired copy here and judge that")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print findings as JSON")] = False,
@@ -42,7 +45,7 @@ def check(
 
     Exit code 0: nothing, or warnings only; 1: something would be silently wrong; 2: the conversion would fail.
     """
-    version = parse_version(lite)
+    version = parse_version(lite_old or lite_version)
     done: list[str] = []
     if fix is not None:
         from hybrid_ops.export import repair
@@ -64,10 +67,18 @@ def check(
 
 
 @app.command()
-def rules(lite: Annotated[str, typer.Option(help="MindSpore Lite release")] = "2.9") -> None:
+def rules(
+    lite_version: Annotated[
+        str, typer.Option("--lite-version", help="MindSpore Lite release of the converter")
+    ] = DEFAULT_RELEASE,
+    lite_old: LiteAlias = "",
+) -> None:
     """List the rules that hold for a converter release."""
-    table = Table("rule", "severity", "demands", title=f"rules for Lite {lite}")
-    for entry in lite_rules.applicable(parse_version(lite)):
+    release = lite_old or lite_version
+    found = lite_rules.applicable(parse_version(release))
+    title = f"{len(found)} of {len(lite_rules.RULES)} rules hold for Lite {release}"
+    table = Table("rule", "severity", "demands", title=title)
+    for entry in found:
         table.add_row(entry.id, lite_rules.SEVERITIES[entry.severity], entry.summary)
     Console(emoji=False).print(table)
 

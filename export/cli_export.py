@@ -18,7 +18,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -93,11 +93,20 @@ def export(
             stage=stage,
         )
     console = Console(emoji=False, width=None if sys.stdout.isatty() else 118)
-    table = Table("graph", "nodes", "Custom", "files", "GB", "trace s", "write s", "findings")
+    table = Table(
+        Column("graph", overflow="fold", min_width=28),
+        "nodes",
+        "Custom",
+        "files",
+        "GB",
+        "trace s",
+        "write s",
+        "findings",
+    )
     for item in written:
         customs = ", ".join(f"{count} {kind}" for kind, count in item.customs.items()) or "0"
         table.add_row(
-            str(item.path),
+            str(item.path.relative_to(out)),
             str(item.nodes.total()),
             customs,
             str(len(item.files)),
@@ -106,6 +115,7 @@ def export(
             f"{item.seconds['write']:.1f}",
             str(len(item.findings)),
         )
+    console.print(f"written to {out}:", markup=False, highlight=False, soft_wrap=True)
     console.print(table)
     found = [finding for item in written for finding in item.findings]
     for finding in found:

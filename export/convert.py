@@ -245,7 +245,7 @@ def _in_folder(
     words = [*(f"{key}={shlex.quote(value)}" for key, value in added.items()), shlex.join(final)]
     result = Conversion("no converter", findings, command=" ".join(words))
     if tool is None:
-        result.problem = f"no converter: {lite_tool.TOOL} is in none of ${lite_tool.CONVERTER_VARIABLE}, "
+        result.problem = f"{lite_tool.TOOL} is in none of ${lite_tool.CONVERTER_VARIABLE}, "
         result.problem += (
             f"${lite_tool.HOME_VARIABLE}, PATH, and Python has no mindspore_lite; files are written"
         )

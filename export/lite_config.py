@@ -173,6 +173,10 @@ def _parse_static(
             continue
         for pair in part.split(","):
             symbol, _, size = (p.strip() for p in pair.rpartition("="))
+            if not symbols:
+                raise _refuse(
+                    "static", "the model has no open dimension", repr(pair), "nothing: its shapes are static"
+                )
             if symbol not in symbols:
                 raise _refuse("static", "no such open dimension", repr(symbol), check.words(sorted(symbols)))
             sizes[symbol] = _size("static", size)

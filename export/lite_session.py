@@ -26,10 +26,20 @@ def _refuse(argument: str, wrong: str, got: object, allowed: object) -> check.Hy
     return check.refuse("lite", argument, wrong, got=got, allowed=allowed, soc="this model")
 
 
+def _mindspore_lite() -> Any:
+    try:
+        return importlib.import_module("mindspore_lite")
+    except ImportError as error:
+        raise check.refuse(
+            "lite", "mindspore_lite", "cannot be imported", got=error, allowed="mindspore_lite 2.1 or later", soc="this machine",
+            hint="install the wheel of the MindSpore Lite release that converted the model, for this Python, from the vendor's download page",
+        ) from error  # fmt: skip
+
+
 class DecodeSession:
     """One sequence (batch 1) on one device.
 
-    `file`: MindIR of a decode step; `lite`: the mindspore_lite module, imported when left out; `config`: file of
+    `file`: MindIR of a decode step; `lite`: the mindspore_lite module, imported when left out (HybridOpsError when it is not installed); `config`: file of
     [ascend_context] and other run-time settings; `precision`: as it was converted with.
     Errors: HybridOpsError when the model is no decode step with fixed capacity.
     """
@@ -43,7 +53,7 @@ class DecodeSession:
         config: str = "",
         lite: Any = None,
     ) -> None:
-        lite = lite or importlib.import_module("mindspore_lite")
+        lite = lite or _mindspore_lite()
         self._lite, self._device = lite, f"ascend:{device}"
         context = lite.Context()
         context.target = ["ascend"]

@@ -41,6 +41,7 @@ def page(env: jinja2.Environment) -> str:
     tables = json.loads(Path(__file__).with_name("lite_tables.json").read_text(encoding="utf-8"))
     return env.get_template("rules.md.j2").render(
         count=len(rules),
+        current=len(lite_rules.applicable((2, 9))),
         groups=groups,
         releases=releases,
         repaired=REPAIRED,

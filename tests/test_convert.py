@@ -133,6 +133,18 @@ def test_gears_refused(model, gears, says):
     assert says in str(refused.value)
 
 
+def test_sizes_for_a_model_without_open_dimensions():
+    value = helper.make_tensor_value_info("x", 1, [2])
+    fixed = helper.make_model(
+        helper.make_graph([helper.make_node("Neg", ["x"], ["z"])], "g", [value], [value])
+    )
+    with pytest.raises(
+        HybridOpsError, match=r"static: the model has no open dimension: got 'n=2'; allowed nothing"
+    ):
+        lite_config.static_shapes(fixed, "n=2")
+    assert lite_config.static_shapes(fixed, "x:2").flat() == "x:2"
+
+
 def test_sizes_follow_from_each_other():
     info = helper.make_tensor_value_info
     values = [info("a", 1, ["past"]), info("b", 1, ["past + 1"]), info("c", 1, ["past*2"])]
@@ -221,6 +233,10 @@ def test_without_converter_the_files_are_written(model, tmp_path):
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["convert", str(model), "--out", str(out), "--static", "n=8"])
     assert result.exit_code == 4
+    assert (
+        result.output.count("no converter") == 1
+        and "no converter: converter_lite is in none" in result.output
+    )
     assert visible(out) == ["net.convert.json", "net.ini"]
     assert (
         f"command: converter_lite --fmk=ONNX --modelFile={model} --outputFile={out}/net --saveType=MINDIR "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from types import SimpleNamespace
 
@@ -206,3 +207,11 @@ def test_refusals(tmp_path):
     short = states() | {"kv_cache": np.zeros((2, 1, 1, 2, 4), np.float16)}
     with pytest.raises(HybridOpsError, match="past_kv_cache: shape"):
         session.start(short, 2)
+
+
+def test_without_mindspore_lite(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mindspore_lite", None)
+    with pytest.raises(
+        HybridOpsError, match=r"lite: mindspore_lite: cannot be imported: got .*install the wheel"
+    ):
+        DecodeSession("model.mindir")

@@ -330,3 +330,16 @@ def test_files_that_are_no_models(tmp_path):
             lite_rules.check_file(file)
     with pytest.raises(HybridOpsError, match="export: model: cannot be read"):
         lite_rules.check_file(tmp_path / "absent.onnx")
+
+
+def test_release_on_the_command_line(tmp_path):
+    """--lite-version everywhere; --lite, its former name, still works."""
+    file = tmp_path / "m.onnx"
+    onnx.save(graph({"scale_value": None}), file)
+    for option in ("--lite-version", "--lite"):
+        done = CliRunner().invoke(app, ["rules", option, "2.4"])
+        assert done.exit_code == 0 and f"of {len(lite_rules.RULES)} rules hold for Lite 2.4" in done.output
+        count = len(lite_rules.applicable((2, 4)))
+        assert f": {count} rules," in CliRunner().invoke(app, ["check", str(file), option, "2.4"]).output
+    with pytest.raises(HybridOpsError, match="check: lite-version: not a release: got 'new'"):
+        CliRunner().invoke(app, ["rules", "--lite-version", "new"], catch_exceptions=False)

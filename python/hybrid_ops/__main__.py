@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -105,14 +106,17 @@ def selftest(
 @app.command()
 def build(
     soc: Annotated[list[str] | None, typer.Option(help="only these SoCs")] = None,
+    paths: Annotated[bool, typer.Option("--paths", help="print the path of every library")] = False,
 ) -> None:
     """Build the simulator and every operator's kernel ahead of time."""
     from . import sim_build
 
     socs = [check.find_soc(None, s) for s in soc or []]
     errors, total = Console(stderr=True, emoji=False), len(sim_build.builds(socs))
-    for library in track(sim_build.build_all(socs), "build", total=total, console=errors, transient=True):
-        console.print(str(library), markup=False, highlight=False)
+    made = list(track(sim_build.build_all(socs), "build", total=total, console=errors, transient=True))
+    lines = [*map(str, made)] if paths else [f"{len(made)} libraries in {building.cache_dir()}"]
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
 
 
 @app.command()
@@ -173,6 +177,8 @@ def _attach_parts() -> None:
 
 def main() -> None:
     """Entry of `hybrid-ops`; refusals end as one line on stderr and exit code 2."""
+    # transformers warns of kernels for GPUs that it does not find; read when it is imported
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     own = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback}
     if not (len(sys.argv) > 1 and sys.argv[1] in own):
         _attach_parts()
