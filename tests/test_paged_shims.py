@@ -1,0 +1,153 @@
+"""vLLM-shaped calls: what they mean in terms of a plan, padding, and the reports of others' paged attention."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from paged_model import gathered  # noqa: E402
+
+from hybrid_ops import paged, runtime  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def on_reference():
+    with runtime.using(backend="reference"):
+        yield
+
+
+def text(function, *args, **kwargs) -> str:
+    with pytest.raises(paged.PagedError) as caught:
+        function(*args, **kwargs)
+    return str(caught.value)
+
+
+def ints(*values) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def pool(pages=6, page=4, heads=2, dims=(8, 8), seed=0):
+    made = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(pages, page, heads, d, generator=made) for d in dims)
+
+
+TABLES = torch.tensor([[2, 5], [0, -1], [4, 1]], dtype=torch.int32)
+
+
+def test_decode_is_the_last_token_of_each_sequence():
+    keys, values = pool()
+    query = torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(1))
+    out = paged.paged_attention(query, keys, values, TABLES, ints(6, 3, 8), validate="values")
+    plan = paged.HostPlan(4, 6, [[2, 5], [0], [4, 1]], [6, 3, 8], [0, 1, 2], [5, 2, 7])
+    torch.testing.assert_close(
+        out.double(), gathered(plan, query, keys, values, 8**-0.5, True)[0], atol=2e-5, rtol=2e-5
+    )
+
+
+def test_chunked_prefill_and_decode_in_one_call():
+    """Sequence 0 brings its last 3 tokens, sequence 1 none, sequence 2 one; two rows of padding."""
+    keys, values = pool()
+    query = torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(1))
+    given = (query, keys, values, TABLES, ints(6, 3, 8))
+    out = paged.paged_attention(*given, query_start_loc=ints(0, 3, 3, 4), scale_value=0.3, validate="values")
+    plan = paged.HostPlan(4, 6, [[2, 5], [0], [4, 1]], [6, 3, 8], [0, 0, 0, 2], [3, 4, 5, 7])
+    wanted = gathered(plan, query[:4], keys, values, 0.3, True)[0]
+    torch.testing.assert_close(out[:4].double(), wanted, atol=2e-5, rtol=2e-5)
+    assert not out[4:].any()
+
+
+def test_padded_rows_of_a_captured_batch():
+    keys, values = pool()
+    query = torch.randn(3, 4, 8)
+    query[1] = math.nan
+    out = paged.paged_attention(query, keys, values, TABLES, ints(6, 0, -1), validate="values")
+    assert out[0].any() and torch.isfinite(out[0]).all() and not out[1:].any()
+
+
+def test_reshape_and_cache_skips_minus_one():
+    keys, values = pool()
+    before = keys.clone()
+    key, value = (torch.randn(3, 2, 8) for _ in range(2))
+    assert paged.reshape_and_cache(key, value, keys, values, ints(9, -1, 23)) is None
+    assert torch.equal(keys[2, 1], key[0]) and torch.equal(keys[5, 3], key[2])
+    keys[2, 1], keys[5, 3] = before[2, 1], before[5, 3]
+    assert torch.equal(keys, before)
+
+
+def test_slots_of_tables():
+    ids, positions = ints(0, 0, 1, 1, 2), ints(0, 5, 3, 4, -1)
+    assert paged.slots_of(TABLES, ids, positions, 4).tolist() == [8, 21, 3, -1, -1]
+
+
+def test_refusals():
+    keys, values = pool()
+    query = torch.zeros(3, 4, 8)
+    call = paged.paged_attention
+    lens = ints(6, 3, 8)
+    assert text(call, query[:2], keys, values, TABLES, lens) == (
+        "paged.paged_attention: query: wrong number of rows: got 2; allowed 3, one per sequence, or query_start_loc on every SoC"
+    )
+    assert text(call, query, keys, values, TABLES[:2], lens) == (
+        "paged.paged_attention: block_tables: does not fit context_lens: got [2, 2] and [3]; allowed [S, W] and [S] on every SoC"
+    )
+    assert text(call, query, keys, values, TABLES, lens, query_start_loc=ints(0, 1)) == (
+        "paged.paged_attention: query_start_loc: wrong shape: got [2]; allowed [4] on every SoC"
+    )
+    assert text(call, query, keys, values, TABLES, lens, validate="all") == (
+        "paged.paged_attention: validate: not a known choice: got 'all'; allowed values on every SoC"
+    )
+    beyond = TABLES.clone()
+    beyond[0, 1] = 6
+    assert text(call, query, keys, values, beyond, lens, validate="values") == (
+        "paged.HostPlan: tables[0]: page beyond the pool: got 6 at [1]; allowed 0..5 on every SoC"
+    )
+    assert text(call, query, keys, values, TABLES, ints(6, 5, 8), validate="values").startswith(
+        "paged.HostPlan: tables[1][1]: out of range: got -1"
+    )
+    assert text(call, query, keys, values, TABLES, ints(6, 9, 8), validate="values").startswith(
+        "paged.HostPlan: tables[1]"
+    )
+    assert text(
+        paged.reshape_and_cache, query[:, :2], query[:, :2], keys, values, ints(1, 1, 2), validate="values"
+    ) == (
+        "hybrid_reshape_and_cache: slot_mapping: two tokens use one slot: got slot 1 of tokens 0 and 1; "
+        "allowed a slot of its own for each on ascend910b"
+    )
+
+
+# -- faults that users of other packages reported -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("link", ["https://github.com/Dao-AILab/flash-attention/issues/1745"])
+def test_tail_of_the_last_block_may_hold_nan(link):
+    """PA1: a zero weight times NaN is NaN; slots behind the context are not multiplied at all."""
+    cache = torch.tensor([2.0, math.nan, math.nan, math.nan]).reshape(1, 4, 1, 1)
+    out = paged.paged_attention(torch.ones(1, 1, 1), cache, cache.clone(), ints([0]), ints(1))
+    assert out.item() == 2.0
+
+
+@pytest.mark.parametrize("link", ["https://github.com/flashinfer-ai/flashinfer/issues/4484"])
+def test_sequence_without_visible_tokens(link):
+    """PA2: zeros and a log-sum-exp of -inf, and the row beside it as if alone."""
+    keys, values = pool(pages=2)
+    query = torch.randn(2, 4, 8)
+    plan = paged.DevicePlan.upload(paged.HostPlan(4, 2, [[], [1]], [0, 1], [0, 1], [0, 0]), query)
+    out, lse = paged.attention(plan, query, keys, values, 1.0, True, lse=True)
+    assert not out[0].any() and lse[0].tolist() == [-math.inf] * 4
+    alone = paged.DevicePlan.upload(paged.HostPlan(4, 2, [[1]], [1], [0], [0]), query)
+    assert torch.equal(out[1:], paged.attention(alone, query[1:].contiguous(), keys, values, 1.0, True))
+
+
+@pytest.mark.parametrize("link", ["https://github.com/vllm-project/vllm-ascend/pull/9632"])
+def test_head_dim_256(link):
+    """PA3: full-attention layers of Qwen3.5 and Qwen3-Next."""
+    keys, values = pool(pages=1, page=16, heads=1, dims=(256, 256))
+    query = torch.randn(1, 2, 256)
+    out = paged.paged_attention(query, keys, values, ints([0]), ints(3))
+    plan = paged.HostPlan(16, 1, [[0]], [3], [0], [2])
+    torch.testing.assert_close(
+        out.double(), gathered(plan, query, keys, values, 256**-0.5, True)[0], atol=2e-5, rtol=2e-5
+    )
