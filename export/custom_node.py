@@ -85,8 +85,9 @@ def outputs_shape(op: Op, shapes: Sequence[Sequence[Any]]) -> str:
         if axes is None:
             raise _refuse(op, tensor.name, "wrong rank", list(shape), tensor.text())
         parts.append(str(len(shape)))
-        for axis, size in zip(axes, shape, strict=True):
-            parts.append("-1" if axis in RUNTIME_AXES or not isinstance(size, int) else str(size))
+        for word, size in zip(axes, shape, strict=True):
+            decided = RUNTIME_AXES.isdisjoint(contract.axes_in(word)) and isinstance(size, int)
+            parts.append(str(size) if decided else "-1")
     return ",".join(parts) + ","
 
 

@@ -102,8 +102,9 @@ def _symbolic(op: Op) -> Callable[..., Any]:
         tensors = dict(zip((t.name for t in op.inputs), arguments, strict=False))
         present = [name for name, value in tensors.items() if not symbolic_helper._is_none(value)]
         attributes: dict[str, Any] = {"type_s": op.type, f"{PRESENT}_s": present}
+        values: dict[str, Any] = {}
         for attr, value in zip(op.attrs, arguments[len(op.inputs) :], strict=False):
-            plain = symbolic_helper._maybe_get_const(value, kinds[attr.type])
+            plain = values[attr.name] = symbolic_helper._maybe_get_const(value, kinds[attr.type])
             if attr.type == "bool":
                 plain = "true" if plain else "false"
             attributes[f"{attr.name}_{suffixes[attr.type]}"] = plain
@@ -114,11 +115,11 @@ def _symbolic(op: Op) -> Callable[..., Any]:
             **attributes,
         )
         outputs = made if isinstance(made, (tuple, list)) else [made]
-        axes = _axes(op, {name: tensors[name] for name in present})
+        axes = contract.whole_attrs(op, values) | _axes(op, {name: tensors[name] for name in present})
         for tensor, value in zip(op.outputs, outputs, strict=True):
             same = (t.name for t in op.inputs if t.name in present and t.dtypes == tensor.dtypes)
             like = tensors[tensor.inplace or next(same, op.inputs[0].name)].type()
-            sizes = [contract.size_of(word, axes) if word in axes else None for word in tensor.axes[0]]
+            sizes = [contract.known_size(word, axes) for word in tensor.axes[0]]
             value.setType(like.with_sizes(sizes))
         return made
 

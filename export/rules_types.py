@@ -96,6 +96,8 @@ def typed_outputs(node: CustomNode, graph: Graph, target: Target, op: Op) -> Ite
 @rule("T8", "S", "the graph's shapes of the outputs are the operator's", scope="contract")
 def output_shapes(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
     axes, _ = bound_axes(node, graph, target, op)
+    whole = contract.whole_attrs(op, node.values)
+    axes = {name: value for name, value in whole.items() if isinstance(value, int)} | axes
     for tensor, name in zip(op.outputs, node.proto.output, strict=False):
         shape = graph.value(name).shape if name else None
         if shape is None:
@@ -104,17 +106,13 @@ def output_shapes(node: CustomNode, graph: Graph, target: Target, op: Op) -> Ite
         if rules is None:
             yield name, f"shape {_dims(shape)} in the graph; {tensor.name} is {tensor.text()}", _ORDER
             continue
-        wanted = [contract.size_of(word, axes) if _axis(word) in axes else None for word in rules]
+        wanted = [contract.known_size(word, axes) for word in rules]
         if any(None not in (a, b) and a != b for a, b in zip(shape, wanted, strict=True)):
             problem = f"shape {_dims(shape)} in the graph; {tensor.name} is {_dims(wanted)} by the inputs"
             yield name, problem, _ORDER
 
 
 _ORDER = "wire the outputs in the order of output_names"
-
-
-def _axis(word: str) -> str | None:
-    return contract.axis_from(word, 1)[0]
 
 
 def _dims(shape: Sequence[int | None]) -> str:

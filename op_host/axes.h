@@ -1,6 +1,7 @@
 // Axis rules: words separated by blanks ("T NV DK"), alternatives by " | " and told apart by rank. A word is
 // an axis letter, a number, or an axis with +n or *n. The first use of an axis binds it, later uses must
-// agree.
+// agree. Words of outputs may also be products of two axes ("T*K"), and name attributes that are whole
+// numbers.
 #pragma once
 #include <cctype>
 #include <cstdint>
@@ -36,7 +37,8 @@ inline std::vector<std::string> Split(std::string_view text, char separator) {
 
 struct Word {
     std::string text;
-    std::string axis;  // empty: a plain number
+    std::string axis;    // empty: a plain number
+    std::string factor;  // the other axis of a product
     char sign = '+';
     int64_t figure = 0;
 
@@ -49,7 +51,8 @@ struct Word {
         axis = word.substr(0, end);
         if (end != std::string::npos) {
             sign = word[end];
-            figure = std::stoll(word.substr(end + 1));
+            const bool number = std::isdigit(static_cast<unsigned char>(word[end + 1]));
+            number ? void(figure = std::stoll(word.substr(end + 1))) : void(factor = word.substr(end + 1));
         }
     }
     int64_t SizeFor(int64_t bound) const {
@@ -116,6 +119,12 @@ class Axes {
         std::vector<int64_t> shape;
         for (const Word& word : rule) {
             const Bound* bound = Find(word.axis);
+            const Bound* factor = Find(word.factor);
+            if (!word.factor.empty()) {
+                const bool known = bound != nullptr && factor != nullptr;
+                shape.push_back(known ? bound->size * factor->size : kUnknown);
+                continue;
+            }
             const bool known = word.axis.empty() || bound != nullptr;
             shape.push_back(known ? word.SizeFor(bound == nullptr ? 0 : bound->size) : kUnknown);
         }

@@ -21,6 +21,7 @@ ge::graphStatus InferShape(gert::InferShapeContext* context) {
         given[i].shape = Dims(*shape);
     }
     Axes axes;
+    BindAttrs(contract, context->GetAttrs(), &axes);
     Fault fault;
     if (!CheckPresent(contract, given, 0, &fault) || !CheckShapes(contract, given, &axes, &fault)) {
         return Refuse(context, contract.name, fault, "");

@@ -81,6 +81,8 @@ def test_axis_words():
     assert contract.axis_from("T+1", 6) == ("T", 5)
     assert contract.axis_from("T*2", 10) == ("T", 5)
     assert contract.axis_from("T*2", 11) == ("T", None)
+    assert contract.size_of("T*K", {"T": 5, "K": 3}) == 15
+    assert contract.known_size("T*K", axes) is None and contract.axis_from("T*K", 15) == ("T", None)
     with pytest.raises(ValueError, match="not understood"):
         contract.parse_word("T/2")
 

@@ -214,12 +214,8 @@ def _check_dtypes(op: Op, soc: str, tensors: Mapping[str, Spec]) -> int:
 def _limit_names(op: Op, tensors: Mapping[str, Spec], attrs: Mapping[str, Any]) -> dict[str, int]:
     """What limits may name besides axes: whole-number attributes, and inputs as 1 (given) or 0."""
     names = {t.name: int(t.name in tensors) for t in op.inputs}
-    for attr in op.attrs:
-        value = attrs.get(attr.name)
-        value = attr.default if value is None else value
-        if attr.type == "int" and isinstance(value, Integral):
-            names[attr.name] = int(value)
-    return names
+    whole = contract.whole_attrs(op, attrs)
+    return names | {n: int(v) for n, v in whole.items() if isinstance(v, Integral)}
 
 
 def _check_limits(op: Op, soc: str, values: Mapping[str, Any]) -> None:
@@ -310,10 +306,11 @@ def call(
         if tensor.name in given:
             _bind(op, soc, tensor, given[tensor.name], axes, first)
     _check_limits(op, soc, _limit_names(op, given, attrs or {}) | axes)
-    shapes = contract.output_shapes(op, axes)
+    values = attributes(op, soc, attrs or {})
+    shapes = contract.output_shapes(op, contract.whole_attrs(op, values) | axes)
     dtypes = contract.output_dtypes(op, soc, column)
     outputs = {n: Spec(shapes[n], dtypes[n]) for n in shapes}
-    return Bound(op, soc, axes, column, outputs, attributes(op, soc, attrs or {}))
+    return Bound(op, soc, axes, column, outputs, values)
 
 
 def supported(

@@ -2,7 +2,8 @@
 
 Only facts live here: names, order, dtypes per SoC, axis rules, limits. Nothing in this file words an error;
 check.py does. Axis rules are words separated by blanks ("T NV DK"); a word is an axis letter, a number, or an axis
-with `+n` / `*n`. The first use of an axis binds it, later uses must agree.
+with `+n` / `*n`. The first use of an axis binds it, later uses must agree. Words of outputs may also be products of two
+axes ("T*K"), and name attributes that are whole numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any
 
 CONTRACT_FILE = Path(__file__).with_name("contract.json")
 
-_WORD = re.compile(r"^(?:(?P<number>\d+)|(?P<axis>[A-Za-z_]\w*)(?:(?P<sign>[+*])(?P<figure>\d+))?)$")
+_WORD = re.compile(
+    r"^(?:(?P<number>\d+)|(?P<axis>[A-Za-z_]\w*)(?:(?P<sign>[+*])(?P<figure>\d+)|\*(?P<factor>[A-Za-z_]\w*))?)$"
+)
 
 
 @dataclass(frozen=True)
@@ -178,36 +181,66 @@ def family(soc: str) -> str | None:
     return next((known for known in socs() if re.fullmatch(re.escape(known) + r"\d?", name)), None)
 
 
-def parse_word(word: str) -> tuple[str | None, str, int]:
-    """Split one axis word into (axis or None, "+" or "*", figure)."""
+def parse_word(word: str) -> tuple[str | None, str, int | str]:
+    """Split one axis word into (axis or None, "+" or "*", figure); the figure of a product is the other axis."""
     found = _WORD.match(word)
     if not found:
-        raise ValueError(f"axis rule: not understood: got {word!r}; allowed AXIS, AXIS+n, AXIS*n or a number")
+        raise ValueError(
+            f"axis rule: not understood: got {word!r}; allowed AXIS, AXIS+n, AXIS*n, AXIS*AXIS or a number"
+        )
     if found["number"]:
         return None, "+", int(found["number"])
+    if found["factor"]:
+        return found["axis"], "*", found["factor"]
     return found["axis"], found["sign"] or "+", int(found["figure"] or 0)
 
 
+def axes_in(word: str) -> tuple[str, ...]:
+    """Axes that a word needs bound."""
+    axis, _, figure = parse_word(word)
+    return tuple(name for name in (axis, figure) if isinstance(name, str))
+
+
 def size_of(word: str, axes: Mapping[str, Any]) -> Any:
-    """Size that a word stands for once its axis is bound (ints or symbolic ints)."""
+    """Size that a word stands for once its axes are bound (ints or symbolic ints)."""
     axis, sign, figure = parse_word(word)
     if axis is None:
         return figure
+    if isinstance(figure, str):
+        return axes[axis] * axes[figure]
     return axes[axis] * figure if sign == "*" else axes[axis] + figure if figure else axes[axis]
 
 
+def known_size(word: str, axes: Mapping[str, Any]) -> Any:
+    """As `size_of`, None while an axis of the word is unbound."""
+    return size_of(word, axes) if all(axis in axes for axis in axes_in(word)) else None
+
+
 def axis_from(word: str, size: Any) -> tuple[str | None, Any]:
-    """Solve a word for its axis: ("T", 5) for "T+1" and size 6; None when no whole axis fits."""
+    """Solve a word for its axis: ("T", 5) for "T+1" and size 6; None when no whole axis fits, or none alone."""
     axis, sign, figure = parse_word(word)
     if axis is None or not figure:
         return axis, size
+    if isinstance(figure, str):
+        return axis, None
     if sign == "+":
         return axis, size - figure
     return axis, size // figure if size % figure == 0 else None
 
 
+def whole_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes that are whole numbers, which words of outputs and limits may name; absent ones by their default."""
+    values = {a.name: attrs.get(a.name) for a in op.attrs if a.type == "int"}
+    defaults = {a.name: a.default for a in op.attrs}
+    return {
+        n: defaults[n] if v is None else v
+        for n, v in values.items()
+        if v is not None or defaults[n] is not None
+    }
+
+
 def output_shapes(op: Op, axes: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Shape of every output from bound axes."""
+    """Shape of every output from bound axes and whole attributes."""
     return {t.name: tuple(size_of(word, axes) for word in t.axes[0]) for t in op.outputs}
 
 

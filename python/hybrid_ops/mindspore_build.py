@@ -65,7 +65,7 @@ def output_axes(op: Op) -> list[list[dict[str, int]]] | None:
             break
         for dim, word in enumerate(tensor.axes[0] if len(tensor.axes) == 1 else ()):
             axis, sign, figure = contract.parse_word(word)
-            if axis is not None and not (sign == "*" and figure):
+            if axis is not None and isinstance(figure, int) and not (sign == "*" and figure):
                 found.setdefault(axis, (index, dim, figure))
     outputs = []
     for tensor in op.outputs:
@@ -75,7 +75,7 @@ def output_axes(op: Op) -> list[list[dict[str, int]]] | None:
             if axis is None:
                 axes.append({"input": -1, "dim": 0, "scale": 0, "offset": figure})
                 continue
-            if axis not in found:
+            if axis not in found or not isinstance(figure, int):
                 return None
             index, dim, added = found[axis]
             scale = figure if sign == "*" and figure else 1
