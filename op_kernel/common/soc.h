@@ -8,13 +8,15 @@ namespace hybrid_ops {
 
 struct Soc {
 #if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
-    static constexpr bool kPaddedMoves = false;  // DataCopyPad exists
+    static constexpr bool kPaddedMoves = false;      // DataCopyPad exists
+    static constexpr bool kHardwareBarrier = false;  // SyncAll needs no memory
     static constexpr bool kBroadcast =
         false;  // Brcb is one instruction, not two and two barriers per eight rows
     static constexpr AscendC::RoundMode kNarrow =
         AscendC::RoundMode::CAST_NONE;  // the only fp32 -> fp16 here but ODD
 #else
     static constexpr bool kPaddedMoves = true;
+    static constexpr bool kHardwareBarrier = true;
     static constexpr bool kBroadcast = true;
     static constexpr AscendC::RoundMode kNarrow = AscendC::RoundMode::CAST_RINT;
 #endif
