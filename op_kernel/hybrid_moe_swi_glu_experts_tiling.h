@@ -49,7 +49,7 @@ constexpr uint32_t kTileColumns = 256;  // of a weight tile [kUnitRows, kTileCol
 constexpr uint32_t kTileTokens = 4;     // tokens that share one pass over the weights
 constexpr uint32_t kLanes = 64;         // fp32 lanes of a repeat
 constexpr uint32_t kPlanes = kTileColumns / kLanes;
-constexpr uint32_t kMaxEntries = 4096;
+constexpr uint32_t kMaxEntries = 1025;  // local memory is for weights
 
 // Cycles that n > 0 rows of one expert take per weight tile.
 inline uint64_t ExpertCost(uint32_t n, uint32_t load, uint32_t tile, uint32_t token) {
@@ -74,11 +74,12 @@ inline HybridMoeSwiGluExpertsPlan PlanHybridMoeSwiGluExperts(const HybridMoeSwiG
     t.inner = uint32_t(shape.inner);
     t.fused = shape.fused ? 1 : 0;
     t.entries = t.experts + 1 <= kMaxEntries ? t.experts + 1 : 0;
-    // Bytes a core gets per cycle when all of them read: 17 on 310P, 20.7 on 910B.
+    // Bytes a core gets per cycle: at most 17 on 310P; on 910B 20.7 when all of them read, more where some
+    // are busy with their tokens.
     const uint32_t bytes = kUnitRows * kTileColumns * shape.bytes;
-    t.loadCost = chip.is910b ? bytes * 10 / 207 : bytes / 17;
+    t.loadCost = chip.is910b ? bytes / 27 : bytes / 17;
     t.tileCost = shape.bytes == 2 ? 190 : 10;
-    t.tokenCost = 370;
+    t.tokenCost = 350;
     // No more cores than row blocks of experts that may have rows.
     const int64_t busy = shape.rows < shape.experts ? shape.rows : shape.experts;
     const int64_t wider = shape.hidden > shape.inner ? shape.hidden : shape.inner;

@@ -26,40 +26,73 @@ class VectorPath {
     __aicore__ inline void Process() {
         ZeroRows(0, experts_.First());
         ZeroRows(experts_.End(), t_.rows);
-        Phase<true>();
+        {
+            Phase<true> up(*this);
+            up.Begin();
+            up.Run();
+        }
+        Phase<false> down(*this);
+        down.Begin();  // weights come while the others finish
         barrier_.Wait();
-        Phase<false>();
+        down.Run();
     }
 
  private:
-    // kUp: act <- silu(gate x) * (up x). Else y <- down act.
+    // kUp: act <- silu(gate x) * (up x). Else y <- down act. Tiles arrive while earlier ones are worked on.
     template <bool kUp>
-    __aicore__ inline void Phase() {
-        const uint32_t height = kUp ? t_.inner : t_.hidden, depth = kUp ? t_.hidden : t_.inner;
-        constexpr uint32_t kMatrices = kUp ? 2 : 1;
-        TileWalk now(experts_, height, depth, kMatrices), ahead(experts_, height, depth, kMatrices);
-        LoadNext<kUp>(ahead, depth);
-        while (now.Live()) {
-            LoadNext<kUp>(ahead, depth);
-            const Tile tile = now.Now();
-            product_.Multiply(tile);
-            if (tile.last) {
-                product_.Finish(tile, depth, kMatrices);
-                Store<kUp>(tile, height);
-            }
-            now.Advance();
-        }
-    }
+    class Phase {
+     public:
+        __aicore__ inline explicit Phase(VectorPath& path)
+            : path_(path),
+              height_(kUp ? path.t_.inner : path.t_.hidden),
+              depth_(kUp ? path.t_.hidden : path.t_.inner),
+              now_(path.experts_, height_, depth_, kMatrices),
+              ahead_(now_) {}
 
-    template <bool kUp>
-    __aicore__ inline void LoadNext(TileWalk& ahead, uint32_t depth) {
-        if (!ahead.Live()) return;
-        const Tile tile = ahead.Now();
-        product_.Load(
-            kUp ? tensors_.Projection(tile.expert.index, tile.matrix) : tensors_.Down(tile.expert.index),
-            kUp ? tensors_.x : tensors_.act, tile, depth);
-        ahead.Advance();
-    }
+        // Weights of the first tiles.
+        __aicore__ inline void Begin() {
+            for (begun_ = 0; begun_ < 2 && ahead_.Live(); ++begun_) LoadWeights(begun_);
+        }
+        __aicore__ inline void Run() {
+            for (uint32_t i = 0; i < begun_; ++i) LoadTokens(i);
+            while (now_.Live()) {
+                const Tile tile = now_.Now();
+                path_.product_.Multiply(tile);
+                if (ahead_.Live()) {
+                    LoadWeights(0);
+                    LoadTokens(0);
+                }
+                if (tile.last) {
+                    path_.product_.Finish(tile, depth_, kMatrices);
+                    path_.template Store<kUp>(tile, height_);
+                }
+                now_.Advance();
+            }
+        }
+
+     private:
+        static constexpr uint32_t kMatrices = kUp ? 2 : 1;
+
+        __aicore__ inline void LoadWeights(uint32_t i) {
+            const Tensors<T>& tensors = path_.tensors_;
+            tile_[i] = ahead_.Now();
+            const uint32_t expert = tile_[i].expert.index;
+            loaded_[i] = path_.product_.LoadWeights(
+                kUp ? tensors.Projection(expert, tile_[i].matrix) : tensors.Down(expert), tile_[i], depth_);
+            ahead_.Advance();
+        }
+        __aicore__ inline void LoadTokens(uint32_t i) {
+            path_.product_.LoadTokens(loaded_[i], kUp ? path_.tensors_.x : path_.tensors_.act, tile_[i],
+                                      depth_);
+        }
+
+        VectorPath& path_;
+        const uint32_t height_, depth_;
+        TileWalk now_, ahead_;
+        Tile tile_[2];
+        LocalTensor<T> loaded_[2];
+        uint32_t begun_;
+    };
 
     template <bool kUp>
     __aicore__ inline void Store(const Tile& t, uint32_t width) {

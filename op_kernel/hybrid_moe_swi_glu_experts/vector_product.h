@@ -25,24 +25,30 @@ template <typename T>
 class VectorProduct {
  public:
     static constexpr bool kWiden = sizeof(T) == 2;
+    static constexpr uint32_t kTogether = kWiden ? 2 : 1;  // tokens between the same barriers
 
     __aicore__ inline void Init(AscendC::TPipe& pipe) {
         pipe.InitBuffer(queue_, 2, (kWeightElements + kTokenElements) * sizeof(T));
-        Reserve(pipe, buffers_[0], product_, kWeightElements);
+        Reserve(pipe, buffers_[0], product_, kTogether * kWeightElements);
         if constexpr (kWiden) Reserve(pipe, buffers_[1], wide_, kWeightElements);
-        // Half a period of the banks apart from the weights they are multiplied with.
+        // Half a period of the banks apart from what they are multiplied with, or added to.
         Reserve(pipe, buffers_[2], tokens_, kTokenElements + kFloatLanes);
         tokens_ = tokens_[kFloatLanes];
-        Reserve(pipe, buffers_[3], part_, kSums);
+        Reserve(pipe, buffers_[3], part_, kTogether * kSums);
         Reserve(pipe, buffers_[4], sums_, 2 * kTileTokens * kSums);
         Reserve(pipe, buffers_[5], result_, 2 * kTileTokens * kUnitRows);
     }
 
-    // Tiles in flight: two. `weights` is the matrix of the tile's expert, both have rows of `depth`.
-    __aicore__ inline void Load(const AscendC::GlobalTensor<T>& weights, const AscendC::GlobalTensor<T>& x,
-                                const Tile& t, uint32_t depth) {
+    // Tiles in flight: two. Weights of the tile's matrix, whose rows have `depth` columns; then, for the
+    // first matrix, its tokens. Between the two may stand a barrier that the tokens wait for.
+    __aicore__ inline LocalTensor<T> LoadWeights(const AscendC::GlobalTensor<T>& weights, const Tile& t,
+                                                 uint32_t depth) {
         LocalTensor<T> tile = queue_.template AllocTensor<T>();
         LoadRows(tile, weights[uint64_t(t.row) * depth + t.column], t.rows, t.columns, depth, t.columns);
+        return tile;
+    }
+    __aicore__ inline void LoadTokens(LocalTensor<T>& tile, const AscendC::GlobalTensor<T>& x, const Tile& t,
+                                      uint32_t depth) {
         if (t.matrix == 0) {
             LoadRows(tile[kWeightElements], x[uint64_t(t.token) * depth + t.column], t.tokens, t.columns,
                      depth, t.columns);
@@ -64,25 +70,15 @@ class VectorProduct {
         if (t.matrix == 0) Convert(tokens_, tile[kWeightElements], t.tokens * t.columns);
         // Lanes behind the last column are summed with the others.
         if (t.columns % kFloatLanes != 0) {
-            AscendC::Duplicate(product_[(chunks - 1) * t.rows * kFloatLanes], 0.0f,
-                               int32_t(t.rows * kFloatLanes));
+            for (uint32_t i = 0; i < kTogether; ++i) {
+                AscendC::Duplicate(product_[i * kWeightElements + (chunks - 1) * t.rows * kFloatLanes], 0.0f,
+                                   int32_t(t.rows * kFloatLanes));
+            }
         }
         PipeBarrier<PIPE_V>();
         if constexpr (kWiden) queue_.FreeTensor(tile);
-        for (uint32_t i = 0; i < t.tokens; ++i) {
-            for (uint32_t c = 0; c < chunks; ++c) {
-                const uint32_t at = c * kFloatLanes, left = t.columns - at;
-                AscendC::Mul(product_[c * t.rows * kFloatLanes], weights[at], tokens_[i * t.columns + at],
-                             uint64_t(left < kFloatLanes ? left : kFloatLanes), uint8_t(t.rows),
-                             AscendC::BinaryRepeatParams(1, 1, 1, 8, uint8_t(t.columns / kFloatBlock), 0));
-            }
-            PipeBarrier<PIPE_V>();
-            const FloatTensor sums = sums_[(t.matrix * kTileTokens + i) * kSums];
-            const int32_t rows = int32_t(chunks * t.rows);
-            AscendC::BlockReduceSum(t.column == 0 ? sums : part_, product_, rows, int32_t(kFloatLanes), 1, 1,
-                                    8);
-            PipeBarrier<PIPE_V>();
-            if (t.column != 0) AscendC::Add(sums, sums, part_, rows * int32_t(kFloatBlock));
+        for (uint32_t i = 0; i < t.tokens; i += kTogether) {
+            MultiplyTokens(t, i, t.tokens - i < kTogether ? t.tokens - i : kTogether, weights, chunks);
         }
         PipeBarrier<PIPE_V>();
         if constexpr (!kWiden) queue_.FreeTensor(tile);
@@ -113,6 +109,32 @@ class VectorProduct {
     }
 
  private:
+    // Tokens [first, first + n) of the tile.
+    __aicore__ inline void MultiplyTokens(const Tile& t, uint32_t first, uint32_t n,
+                                          const FloatTensor& weights, uint32_t chunks) {
+        const int32_t rows = int32_t(chunks * t.rows);
+        for (uint32_t i = 0; i < n; ++i) {
+            const FloatTensor product = product_[i * kWeightElements];
+            const FloatTensor token = tokens_[(first + i) * t.columns];
+            for (uint32_t c = 0; c < chunks; ++c) {
+                const uint32_t at = c * kFloatLanes, left = t.columns - at;
+                AscendC::Mul(product[c * t.rows * kFloatLanes], weights[at], token[at],
+                             uint64_t(left < kFloatLanes ? left : kFloatLanes), uint8_t(t.rows),
+                             AscendC::BinaryRepeatParams(1, 1, 1, 8, uint8_t(t.columns / kFloatBlock), 0));
+            }
+        }
+        PipeBarrier<PIPE_V>();
+        for (uint32_t i = 0; i < n; ++i) {
+            const FloatTensor sums = sums_[(t.matrix * kTileTokens + first + i) * kSums];
+            AscendC::BlockReduceSum(t.column == 0 ? sums : part_[i * kSums], product_[i * kWeightElements],
+                                    rows, int32_t(kFloatLanes), 1, 1, 8);
+        }
+        PipeBarrier<PIPE_V>();
+        for (uint32_t i = 0; i < n && t.column != 0; ++i) {
+            const FloatTensor sums = sums_[(t.matrix * kTileTokens + first + i) * kSums];
+            AscendC::Add(sums, sums, part_[i * kSums], rows * int32_t(kFloatBlock));
+        }
+    }
     __aicore__ inline FloatTensor SumsOf(const Tile& t, uint32_t i) const {
         return sums_[(i / t.tokens * kTileTokens + i % t.tokens) * kSums];
     }

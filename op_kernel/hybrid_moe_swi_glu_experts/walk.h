@@ -116,7 +116,7 @@ struct Tile {
 // All tiles of this core's share of `matrices` products [tokens, depth] x [height, depth] per expert.
 class TileWalk {
  public:
-    __aicore__ inline TileWalk(ExpertWalk& experts, uint32_t height, uint32_t depth, uint32_t matrices)
+    __aicore__ inline TileWalk(const ExpertWalk& experts, uint32_t height, uint32_t depth, uint32_t matrices)
         : experts_(experts), height_(height), depth_(depth), matrices_(matrices) {
         const uint64_t cores = AscendC::GetBlockNum(), core = AscendC::GetBlockIdx();
         from_ = experts_.Total() * core / cores;
