@@ -1,0 +1,22 @@
+// Paged attention: out = softmax(scale q k) v over the slots that each query sees, in fp32 with one rounding.
+#include "paged_attention/entry.h"
+
+#include "hybrid_paged_attention_tiling.h"
+
+extern "C" __global__ __aicore__ void hybrid_paged_attention(GM_ADDR query, GM_ADDR key_cache,
+                                                             GM_ADDR value_cache, GM_ADDR sequence_ids,
+                                                             GM_ADDR positions, GM_ADDR context_lens,
+                                                             GM_ADDR block_tables, GM_ADDR attention_out,
+                                                             GM_ADDR softmax_lse, GM_ADDR workspace,
+                                                             GM_ADDR tiling) {
+    REGISTER_TILING_DEFAULT(HybridPagedAttentionTilingData);
+    GET_TILING_DATA(data, tiling);
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+#endif
+    const hybrid_ops::paged::Arguments arguments{
+        query,        nullptr,       key_cache,   nullptr,
+        value_cache,  sequence_ids,  positions,   context_lens,
+        block_tables, attention_out, softmax_lse, AscendC::GetUserWorkspace(workspace)};
+    hybrid_ops::paged::Run<DTYPE_QUERY, false>(data, arguments);
+}

@@ -1,0 +1,23 @@
+// Paged latent attention: paged attention of all heads over one kv head whose key is (latent, rotary key) and
+// whose value is the latent.
+#include "paged_attention/entry.h"
+
+#include "hybrid_paged_mla_tiling.h"
+
+extern "C" __global__ __aicore__ void hybrid_paged_mla(GM_ADDR query, GM_ADDR query_rope, GM_ADDR kv_cache,
+                                                       GM_ADDR key_rope_cache, GM_ADDR sequence_ids,
+                                                       GM_ADDR positions, GM_ADDR context_lens,
+                                                       GM_ADDR block_tables, GM_ADDR attention_out,
+                                                       GM_ADDR softmax_lse, GM_ADDR workspace,
+                                                       GM_ADDR tiling) {
+    REGISTER_TILING_DEFAULT(HybridPagedMlaTilingData);
+    GET_TILING_DATA(data, tiling);
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+#endif
+    const hybrid_ops::paged::Arguments arguments{
+        query,        query_rope,    kv_cache,    key_rope_cache,
+        kv_cache,     sequence_ids,  positions,   context_lens,
+        block_tables, attention_out, softmax_lse, AscendC::GetUserWorkspace(workspace)};
+    hybrid_ops::paged::Run<DTYPE_QUERY, true>(data, arguments);
+}

@@ -1,0 +1,32 @@
+// What both paged attention kernels do between reading their tiling and returning.
+#ifndef HYBRID_OPS_KERNEL_PAGED_ATTENTION_ENTRY_H_
+#define HYBRID_OPS_KERNEL_PAGED_ATTENTION_ENTRY_H_
+
+#include "merge.h"
+#include "vector_kernel.h"
+
+namespace hybrid_ops {
+namespace paged {
+
+template <typename T, bool kLatent>
+__aicore__ inline void Run(const Data& data, const Arguments& a) {
+    AscendC::TPipe pipe;
+    {
+        VectorKernel<T, kLatent> kernel(data);
+        kernel.Init(pipe, a);
+        kernel.Process();
+    }
+    pipe.Reset();
+    if (data.merge) {
+        Meet(pipe, a);
+        Merge<T> merge(data);
+        merge.Init(pipe, a);
+        merge.Process();
+    }
+    if (!data.lse) ZeroLse(pipe, data, a.lse);
+}
+
+}  // namespace paged
+}  // namespace hybrid_ops
+
+#endif  // HYBRID_OPS_KERNEL_PAGED_ATTENTION_ENTRY_H_
