@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from hybrid_ops import check
+from hybrid_ops import check, runtime
 from hybrid_ops.models.gated_delta import boundary_dtypes, l2norm, state_indices
 from hybrid_ops.models.qwen3_5 import projections
 
@@ -31,11 +31,12 @@ _NEEDED = (
 )
 PREFILL, UPDATE = 0, 1  # run_mode of the convolution
 SILU = 1
+CONVOLUTION = "HybridCausalConv1d"
 
 
 @dataclass
 class States:
-    """conv `[B, K-1, conv_dim]`, the last raw rows; recurrent `[B, NV, DV, DK]`; dtypes of the SoC's operators."""
+    """conv `[B, K-1, conv_dim]`, the last raw rows; recurrent `[B, NV, DV, DK]`; dtypes of the layer's operators."""
 
     conv: torch.Tensor
     recurrent: torch.Tensor
@@ -52,12 +53,15 @@ class FusedGatedDeltaNet:
     Args:
         layer: the torch layer. Projections run on it; parameters of the other steps are read, and converted to the
             operators' dtypes and layouts, once.
-        soc: SoC whose storage dtypes the operators use: "ascend310p" float16, "ascend910b" bfloat16.
+        soc: SoC whose storage dtypes the rule uses: "ascend310p" float16, "ascend910b" bfloat16.
+        steps: dtype of convolution, gates and norm, and of what the projections hand to them. float16 has three bits more
+            than bfloat16, and those roundings weigh most in the layer's error; torch.bfloat16 (ascend910b) for weights
+            whose projections leave float16's range, 65504.
 
     Errors: HybridOpsError for a layer of another form, an activation other than SiLU, an unknown SoC.
     """
 
-    def __init__(self, layer: Any, soc: str = "ascend310p") -> None:
+    def __init__(self, layer: Any, soc: str = "ascend310p", *, steps: torch.dtype = torch.float16) -> None:
         soc = check.find_soc(None, soc)
         if not is_gated_delta_net(layer):
             raise check.refuse(
@@ -69,12 +73,24 @@ class FusedGatedDeltaNet:
             raise check.refuse(
                 "models", "layer", "activation not available", got=repr(used), allowed="'silu'", soc=soc
             )
-        self.layer = layer
+        allowed = [
+            getattr(torch, name) for name in dict.fromkeys(check.find_op(CONVOLUTION).input("x").dtypes[soc])
+        ]
+        if steps not in allowed:
+            raise check.refuse(
+                "models",
+                "steps",
+                "dtype not available",
+                got=steps,
+                allowed=check.words(map(str, allowed)),
+                soc=soc,
+            )
+        self.layer, self.soc, self.steps = layer, soc, steps
         self.activation, self.state_dtype = boundary_dtypes(soc)
         # [conv_dim, 1, K] -> [K, conv_dim]
-        self.taps = layer.conv1d.weight.detach().squeeze(1).t().to(self.activation).contiguous()
+        self.taps = layer.conv1d.weight.detach().squeeze(1).t().to(steps).contiguous()
         bias = layer.conv1d.bias
-        self.conv_bias = None if bias is None else bias.detach().to(self.activation)
+        self.conv_bias = None if bias is None else bias.detach().to(steps)
         self.A_log, self.dt_bias, self.norm_weight = (
             parameter.detach().float() for parameter in (layer.A_log, layer.dt_bias, layer.norm.weight)
         )
@@ -86,7 +102,7 @@ class FusedGatedDeltaNet:
         rows, channels = self.taps.shape
         shape = (batch, self.value_heads, layer.head_v_dim, layer.head_k_dim)
         return States(
-            torch.zeros(batch, rows - 1, channels, dtype=self.activation, device=device),
+            torch.zeros(batch, rows - 1, channels, dtype=self.steps, device=device),
             torch.zeros(shape, dtype=self.state_dtype, device=device),
         )
 
@@ -100,6 +116,10 @@ class FusedGatedDeltaNet:
 
     def step(self, hidden_states: torch.Tensor, states: States) -> tuple[torch.Tensor, States, torch.Tensor]:
         """The same, and the projected rows `[B, T, conv_dim]` before the convolution."""
+        with runtime.using(soc=runtime.options().soc or self.soc):  # float16 alone would mean ascend310p
+            return self._step(hidden_states, states)
+
+    def _step(self, hidden_states: torch.Tensor, states: States) -> tuple[torch.Tensor, States, torch.Tensor]:
         batch, length, _ = hidden_states.shape
         raw, gate, b, a = projections(self.layer, hidden_states)
         mixed, conv = self._convolve(raw.reshape(batch * length, -1), states.conv, batch, length)
@@ -109,7 +129,7 @@ class FusedGatedDeltaNet:
         )
         core, recurrent = self._rule(mixed, log_decay, beta, states.recurrent, batch, length)
         normed = torch.ops.hybrid_ops.hybrid_gated_rms_norm(
-            core.reshape(rows * self.value_heads, -1),
+            self._cast(core.reshape(rows * self.value_heads, -1)),
             self._cast(gate.reshape(rows * self.value_heads, -1)),
             self.norm_weight,
             eps=self.layer.norm.variance_epsilon,
@@ -117,8 +137,8 @@ class FusedGatedDeltaNet:
         out = normed.reshape(batch, length, -1).to(hidden_states.dtype)
         return self.layer.out_proj(out), States(conv, recurrent), raw
 
-    def _cast(self, x: torch.Tensor) -> torch.Tensor:
-        return x.to(self.activation).contiguous()
+    def _cast(self, x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return x.to(dtype or self.steps).contiguous()
 
     def _convolve(
         self, mixed: torch.Tensor, lines: torch.Tensor, batch: int, length: int
@@ -149,10 +169,10 @@ class FusedGatedDeltaNet:
         layer, rows = self.layer, batch * length
         query, key, value = torch.split(mixed, [layer.key_dim, layer.key_dim, layer.value_dim], dim=-1)
         arguments = {
-            "query": self._cast(l2norm(query.reshape(rows, -1, layer.head_k_dim))),
-            "key": self._cast(l2norm(key.reshape(rows, -1, layer.head_k_dim))),
-            "value": value.reshape(rows, -1, layer.head_v_dim).contiguous(),
-            "beta": beta,
+            "query": self._cast(l2norm(query.reshape(rows, -1, layer.head_k_dim)), self.activation),
+            "key": self._cast(l2norm(key.reshape(rows, -1, layer.head_k_dim)), self.activation),
+            "value": self._cast(value.reshape(rows, -1, layer.head_v_dim), self.activation),
+            "beta": self._cast(beta, self.activation),
             "g": log_decay,
             "actual_seq_lengths": torch.full((batch,), length, dtype=torch.int32, device=mixed.device),
             "scale_value": layer.head_k_dim**-0.5,
