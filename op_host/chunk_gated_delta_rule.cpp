@@ -63,7 +63,8 @@ ge::graphStatus Tiling(gert::TilingContext* context) {
     shape.scale = call.Float("scale_value");
     const Chip& chip = call.chip();
     const ChunkGatedDeltaRulePlatform platform{chip.vector_cores, static_cast<uint32_t>(chip.ub_bytes),
-                                               chip.soc == "ascend910b"};
+                                               chip.soc == "ascend910b",
+                                               chip.soc == "ascend910b" ? chip.cube_cores : 0};
     ChunkGatedDeltaRulePlan plan = PlanChunkGatedDeltaRule(shape, platform);
     if (!plan.fits) {
         return call.Refuse({"initial_state", "one group of state rows does not fit into local memory",
@@ -73,7 +74,8 @@ ge::graphStatus Tiling(gert::TilingContext* context) {
     }
     // Nothing to do is still a launch, of one core: frameworks expect one per node.
     if (shape.sequences == 0) plan.blockDim = 1;
-    return call.Launch(plan.data, plan.tilingKey, plan.blockDim, 0);
+    const uint64_t library = plan.tilingKey == kChunkGatedDeltaRuleCube ? chip.library_workspace : 0;
+    return call.Launch(plan.data, plan.tilingKey, plan.blockDim, plan.workspace + library);
 }
 
 }  // namespace

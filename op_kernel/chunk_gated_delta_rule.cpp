@@ -12,6 +12,9 @@
 #include "chunk_gated_delta_rule/state.h"
 #include "chunk_gated_delta_rule/vector_step.h"
 #include "common/sequence_walk.h"
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
+#include "chunk_gated_delta_rule/cube_910b.h"
+#endif
 
 namespace hybrid_ops {
 namespace cgdr {
@@ -156,13 +159,20 @@ extern "C" __global__ __aicore__ void chunk_gated_delta_rule(GM_ADDR query, GM_A
     GET_TILING_DATA(data, tiling);
 #if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+    KERNEL_TASK_TYPE(2, KERNEL_TYPE_MIX_AIC_1_2);
 #endif
     const hybrid_ops::cgdr::Arguments arguments{
         query, key, value, beta, initial_state, actual_seq_lengths, g, out, final_state};
-    // Keys as in chunk_gated_delta_rule_tiling.h: bit 0 a tail.
+    // Keys as in chunk_gated_delta_rule_tiling.h: bit 0 a tail, 2 the cube path of split cores.
     if (TILING_KEY_IS(0)) {
         hybrid_ops::cgdr::Run<false>(data, arguments);
     } else if (TILING_KEY_IS(1)) {
         hybrid_ops::cgdr::Run<true>(data, arguments);
     }
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
+    if (TILING_KEY_IS(2)) {
+        hybrid_ops::cgdr::split::RunCube<DTYPE_QUERY, DTYPE_INITIAL_STATE>(
+            data, arguments, AscendC::GetUserWorkspace(workspace));
+    }
+#endif
 }

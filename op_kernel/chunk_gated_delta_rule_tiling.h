@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "chunk_gated_delta_rule/cube_910b_plan.h"
+
 struct ChunkGatedDeltaRuleTilingData {
     uint32_t tokens;      // T, packed rows
     uint32_t sequences;   // B
@@ -53,13 +55,15 @@ struct ChunkGatedDeltaRulePlatform {
     uint32_t cores;
     uint32_t localBytes;  // unified buffer
     bool paddedMoves;     // DataCopyPad exists (ascend910b)
+    uint32_t splitCubes;  // cube cores with two vector cores each; 0: none, or a core has both
 };
 
 struct ChunkGatedDeltaRulePlan {
     ChunkGatedDeltaRuleTilingData data;
     uint32_t blockDim;
     uint64_t tilingKey;
-    bool fits;  // false: no item of one unit fits into local memory
+    bool fits;           // false: no item of one unit fits into local memory
+    uint64_t workspace;  // bytes
 };
 
 namespace hybrid_ops {
@@ -168,6 +172,19 @@ inline ChunkGatedDeltaRulePlan PlanChunkGatedDeltaRule(const ChunkGatedDeltaRule
     t.hasGate = s.hasGate ? 1 : 0;
     t.scale = s.scale;
     t.entries = t.sequences < kMostEntries ? PadTo(t.sequences, 8) : kMostEntries;
+    if (p.splitCubes != 0 && split::Worth(s.tokens, s.sequences)) {
+        const uint32_t tile = split::ValueTile(t.keyPitch), value = PadTo(t.valueDim, 16);
+        t.valueStep = tile < value ? tile : value;
+        t.valueSteps = (t.valueDim + t.valueStep - 1) / t.valueStep;
+        const uint64_t items =
+            t.sequences * uint64_t((t.valueHeads * t.valueSteps + split::kUnits - 1) / split::kUnits);
+        plan.data = t;
+        plan.tilingKey = kChunkGatedDeltaRuleCube;
+        plan.blockDim = uint32_t(items < p.splitCubes ? items : p.splitCubes);
+        plan.workspace = plan.blockDim * split::Layout(t.valueStep, t.keyPitch).Bytes();
+        plan.fits = true;
+        return plan;
+    }
     // 310P stores whole 32-byte blocks: 16 out values. With padded moves 8 rows keep fp32 vectors 32-byte
     // aligned.
     t.unitRows = p.paddedMoves ? 8 : 16;
