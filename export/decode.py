@@ -16,6 +16,7 @@ from hybrid_ops.export.onnx_export import export_module, name_dimensions
 from hybrid_ops.export.prefill_graph import Prefill, image_token
 from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
 from hybrid_ops.export.save import save_model
+from hybrid_ops.models.releases import check_release
 
 EXPORTERS = ("dynamo", "legacy")
 CHUNKS = ("node", "subgraph")
@@ -78,6 +79,7 @@ def build_decode(
     **options: Any,
 ) -> onnx_ir.Model:
     """`export_decode` without writing; `options` go to the exporter."""
+    check_release("export")
     check.choice("export", "exporter", exporter, EXPORTERS)
     target, capacity = profile(target), _capacity(max_seq_len)
     step = DecodeStep(model, soc=soc, accepted=target.gaps, capacity=capacity, scatter=target.scatter)
@@ -114,6 +116,7 @@ def build_prefill(
     **options: Any,
 ) -> onnx_ir.Model:
     """`export_prefill` without writing; `options` go to the exporter."""
+    check_release("export")
     check.choice("export", "exporter", exporter, EXPORTERS)
     target, capacity = profile(target), _capacity(max_seq_len)
     longest = max_prompt or capacity or MAX_PROMPT

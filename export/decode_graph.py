@@ -12,6 +12,7 @@ import torch
 
 from hybrid_ops.export import cann_torch
 from hybrid_ops.export.hybrid_graph import OUTPUT_NAMES, STATES, HybridGraph, hidden_bias
+from hybrid_ops.models.cached import only
 from hybrid_ops.models.gated_delta import recurrent_rule
 from hybrid_ops.models.qwen3_5 import linear_attention_step
 
@@ -119,8 +120,8 @@ def states_from_cache(cache: Any, config: Any, capacity: int | None = None) -> d
         layer = cache.layers[index]
         if kind == "linear_attention":
             columns = config.linear_conv_kernel_dim - 1
-            conv.append(_only(layer.conv_states)[:, :, -columns:])
-            recurrent.append(_only(layer.recurrent_states).float())
+            conv.append(only(layer.conv_states)[:, :, -columns:])
+            recurrent.append(only(layer.recurrent_states).float())
         else:
             keys += [layer.keys, layer.values]
     stacked = torch.stack(keys).clone()
@@ -131,11 +132,6 @@ def states_from_cache(cache: Any, config: Any, capacity: int | None = None) -> d
         "past_recurrent_states": torch.stack(recurrent).clone(),
         "past_kv_cache": stacked,
     }
-
-
-def _only(states: Any) -> torch.Tensor:
-    """transformers >= 5.23 keeps a list or dict of states per layer, earlier releases one tensor."""
-    return states if isinstance(states, torch.Tensor) else states[0]
 
 
 def step_inputs(

@@ -27,8 +27,10 @@ from hybrid_ops.export.profiles import DEFAULT_PROFILE
 from hybrid_ops.export.save import save_model, to_default_domain
 from hybrid_ops.models import experts
 from hybrid_ops.models.gated_delta import chunk_operator_rule
+from hybrid_ops.models.releases import check_release
 from hybrid_ops.models.swap import CHUNK_GLOBAL, Installation, install, modelling_modules
 
+check_release("export")
 try:
     from transformers.exporters import exporter_onnx
     from transformers.exporters.auto import register_backend
@@ -38,7 +40,7 @@ try:
 except ImportError as error:
     raise check.refuse(
         "export", "transformers", "takes no export backends", got=error, allowed="transformers 5.23 or later",
-        soc="every SoC", hint="hybrid-ops export works with every release since 5.15",
+        soc="every SoC", hint="hybrid-ops export works with every supported release",
     ) from error  # fmt: skip
 
 FORMAT = "mindspore_lite"

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hybrid_ops import check
 from hybrid_ops.export.checkpoint import INDEX, SINGLE, Checkpoint
+from hybrid_ops.models.releases import check_release
 
 # model_type of the language model's config -> model class in transformers, stem of the exported files.
 CLASSES = {
@@ -44,10 +45,12 @@ class Source:
 def open_source(path: str | Path) -> Source:
     """Read the config at `path` (a file, or a folder with config.json).
 
-    Errors: HybridOpsError for a missing or unreadable config, or a model type that no graph here describes.
+    Errors: HybridOpsError for a missing or unreadable config, a model type that no graph here describes, or a
+    transformers release that is not supported.
     """
     import transformers
 
+    check_release("export")
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():

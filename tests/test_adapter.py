@@ -7,7 +7,7 @@ import copy
 import pytest
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 from hybrid_ops import HybridOpsError, models, runtime  # noqa: E402
 from hybrid_ops.export import accuracy  # noqa: E402
@@ -227,3 +227,36 @@ def test_decode_runs_the_kernel_in_the_simulator(soc):
     limit = 1e-3 if soc == "ascend310p" else 4e-3
     agree(out, want, limit)
     agree(state, want_state, limit)
+
+
+@pytest.mark.parametrize("version", ["5.14.1", "5.25.0", "4.57.6", "main"])
+def test_releases_out_of_range_are_refused(version, model, monkeypatch):
+    from hybrid_ops.models.gated_delta_net import fused
+
+    monkeypatch.setattr("transformers.__version__", version)
+    text = f"models: transformers: release is not supported: got {version}; allowed 5.15 to 5.24"
+    with pytest.raises(HybridOpsError, match=text):
+        models.install()
+    with pytest.raises(HybridOpsError, match=text), fused(model):
+        pass
+
+
+@pytest.mark.parametrize("version", ["5.15.0", "5.24.9"])
+def test_releases_in_range(version, monkeypatch):
+    monkeypatch.setattr("transformers.__version__", version)
+    models.install().restore()
+
+
+def test_states_before_the_getters():
+    """Releases without get_conv_state keep states on the layer, as a tensor or a list of them."""
+    from types import SimpleNamespace
+
+    from hybrid_ops.models.cached import linear_states
+
+    conv, state = torch.zeros(1), torch.ones(1)
+    for wrap in (lambda x: x, lambda x: [x], lambda x: {0: x}):
+        layer = SimpleNamespace(conv_states=wrap(conv), recurrent_states=wrap(state))
+        cache = SimpleNamespace(layers=[layer], has_previous_state=lambda index: True)
+        assert linear_states(cache, 0) == (conv, state)
+        cache.has_previous_state = lambda index: False
+        assert linear_states(cache, 0) is None

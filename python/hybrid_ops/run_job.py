@@ -24,6 +24,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from hybrid_ops import check, models, runtime
 from hybrid_ops.export import accuracy, decode, decode_graph, lite_rules, run_graph
+from hybrid_ops.models.cached import forward
 from hybrid_ops.models.gated_delta import boundary_dtypes
 from hybrid_ops.models.sample import sample_decoder
 from hybrid_ops.run_report import estimates, render, whole
@@ -87,8 +88,8 @@ def transformers_steps(model: Any, cache: Any, tokens: list[int], tick: Callable
     """One forward per token on a copy of `cache`; outputs of every step."""
     cache, found = copy.deepcopy(cache), []
     for token in tokens:
-        result = model(torch.tensor([[token]]), cache=cache, use_cache=True)
-        found.append(outputs_of(result.logits, cache, model.config))
+        logits, cache = forward(model, torch.tensor([[token]]), cache)
+        found.append(outputs_of(logits, cache, model.config))
         tick()
     return found
 
@@ -97,9 +98,9 @@ def greedy(model: Any, cache: Any, token: int, steps: int) -> tuple[list[int], l
     """Tokens that the unmodified model feeds itself, and its outputs of every step."""
     cache, tokens, found = copy.deepcopy(cache), [token], []
     for _ in range(steps):
-        result = model(torch.tensor([[tokens[-1]]]), cache=cache, use_cache=True)
-        found.append(outputs_of(result.logits, cache, model.config))
-        tokens.append(int(result.logits[0, -1].argmax()))
+        logits, cache = forward(model, torch.tensor([[tokens[-1]]]), cache)
+        found.append(outputs_of(logits, cache, model.config))
+        tokens.append(int(logits[0, -1].argmax()))
     return tokens[:steps], found
 
 
@@ -180,12 +181,12 @@ def run_job(
             ids = torch.randint(
                 0, model.config.vocab_size, (1, prompt), generator=torch.Generator().manual_seed(seed)
             )
-            filled = model(ids, use_cache=True)
-            first = int(filled.logits[0, -1].argmax())
+            logits, cache = forward(model, ids)
+            first = int(logits[0, -1].argmax())
         with stage("decode, unmodified"):
-            report.tokens, reference = greedy(model, filled.cache, first, steps)
+            report.tokens, reference = greedy(model, cache, first, steps)
         with stage(f"decode, operator on {backend}", steps) as tick, models.patched(model, soc=soc):
-            adapted = transformers_steps(model, filled.cache, report.tokens, tick)
+            adapted = transformers_steps(model, cache, report.tokens, tick)
         with stage("export to ONNX"):
             path = decode.export_decode(model, out / "model.onnx", soc=soc)
         with stage("check the graph"):
@@ -202,7 +203,7 @@ def run_job(
                 last[:] = done.launches
                 tick()
 
-            states = decode_graph.states_from_cache(filled.cache, model.config)
+            states = decode_graph.states_from_cache(cache, model.config)
             exported = graph_steps(runner, states, report.tokens, prompt, after)
         for step, wanted in enumerate(reference):
             report.add(step, PATHS[0], adapted[step], wanted)

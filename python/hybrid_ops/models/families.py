@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from hybrid_ops import check
+from hybrid_ops.models.releases import check_release
 from hybrid_ops.models.sample import HEADS_4B, randomise
 
 # Family -> (config class, model class) in transformers.
@@ -39,6 +40,7 @@ def small_model(family: str, seed: int = 0, **changes: Any) -> Any:
     """
     import transformers
 
+    check_release()
     check.choice("models", "family", family, tuple(FAMILIES))
     config_class, model_class = (getattr(transformers, name) for name in FAMILIES[family])
     known = config_class().to_dict()

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 
 from hybrid_ops import check, runtime
+from hybrid_ops.models.cached import linear_states
 from hybrid_ops.models.gated_delta import boundary_dtypes, l2norm, state_indices
 from hybrid_ops.models.qwen3_5 import projections
+from hybrid_ops.models.releases import check_release
 
 _NEEDED = (
     "conv1d",
@@ -204,9 +206,9 @@ def _forward(net: FusedGatedDeltaNet) -> Any:
         if attention_mask is not None:
             hidden_states = (hidden_states * attention_mask[:, :, None]).to(hidden_states.dtype)
         states = net.initial_states(hidden_states.shape[0])
-        conv = cache.get_conv_state(layer.layer_idx) if cache is not None else None
-        if conv is not None:
-            recurrent = cache.get_recurrent_state(layer.layer_idx)
+        before = None if cache is None else linear_states(cache, layer.layer_idx)
+        if before is not None:
+            conv, recurrent = before
             # theirs holds K raw columns, [B, conv_dim, K]
             states.conv = net._cast(conv[:, :, 1 - len(net.taps) :].transpose(1, 2))
             states.recurrent = recurrent.transpose(-2, -1).to(net.state_dtype).contiguous()
@@ -227,6 +229,7 @@ def fused(model: torch.nn.Module, soc: str = "ascend310p") -> Iterator[list[Fuse
 
     The layers' parameters are read when the block begins. Errors: HybridOpsError when the model has no such layer.
     """
+    check_release()
     nets = [FusedGatedDeltaNet(layer, soc) for layer in model.modules() if is_gated_delta_net(layer)]
     if not nets:
         raise check.refuse(

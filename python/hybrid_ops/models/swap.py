@@ -20,6 +20,7 @@ from torch import nn
 
 from hybrid_ops import check
 from hybrid_ops.models.gated_delta import recurrent_rule
+from hybrid_ops.models.releases import check_release
 
 FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
 MODULE_GLOBAL = "torch_recurrent_gated_delta_rule"
@@ -72,9 +73,11 @@ def install(
     Without `model` every model of `families` in this process is affected (modules' globals, which is what
     transformers >= 5.15 reads). With `model` the attributes of that model's layers (transformers < 5.13) are set too,
     and only the modelling modules that its layers come from are touched.
-    Errors: HybridOpsError when there is nothing to replace (a model without gated delta layers, or an unknown release).
+    Errors: HybridOpsError when there is nothing to replace (a model without gated delta layers, or a release of
+    transformers that is not supported).
     """
     soc = check.find_soc(None, soc)
+    check_release()
     function = functools.wraps(rule)(functools.partial(rule, soc=soc))
     done = Installation()
     if model is None:

@@ -1,0 +1,28 @@
+"""Which transformers releases the adapters and the export are made for; benchmarks/transformers_releases.py tries them.
+
+The rules moved from layer instances to globals of the modelling modules in 5.13; the cache's getters came in 5.20 to
+5.22, `register_backend` of transformers.exporters in 5.23, the name `cache` for `past_key_values` in 5.24.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hybrid_ops import check
+
+FIRST, LAST = (5, 15), (5, 24)
+
+
+def check_release(op: str = "models") -> None:
+    """Refuse a transformers outside FIRST..LAST; without transformers there is nothing to refuse."""
+    try:
+        from transformers import __version__ as version
+    except ImportError:
+        return
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None or not FIRST <= (int(found[1]), int(found[2])) <= LAST:
+        first, last = (".".join(map(str, release)) for release in (FIRST, LAST))
+        raise check.refuse(
+            op, "transformers", "release is not supported", got=version, allowed=f"{first} to {last}", soc="every SoC",
+            hint=f"pip install 'transformers>={first},<{LAST[0]}.{LAST[1] + 1}'",
+        )  # fmt: skip
