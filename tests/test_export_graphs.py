@@ -26,8 +26,9 @@ from hybrid_ops.export.accuracy import agreement, bound_of  # noqa: E402
 from hybrid_ops.export.graph_view import Graph  # noqa: E402
 from hybrid_ops.export.profiles import PROFILES  # noqa: E402
 from hybrid_ops.models import experts  # noqa: E402
+from hybrid_ops.models.cached import forward  # noqa: E402
 from hybrid_ops.models.chunk_rule import chunk_rule, scan_depth  # noqa: E402
-from hybrid_ops.models.families import FAMILIES, small_model  # noqa: E402
+from hybrid_ops.models.families import small_model  # noqa: E402
 
 CAPACITY = 160
 UNWANTED = {
@@ -52,11 +53,6 @@ def on_reference():
         yield
 
 
-@pytest.fixture(scope="module", params=list(FAMILIES))
-def family(request):
-    return request.param, small_model(request.param)
-
-
 @pytest.fixture(scope="module")
 def dense():
     return small_model("qwen3_5")
@@ -78,10 +74,9 @@ def arrays(inputs: dict) -> dict:
 
 
 def wanted(model, ids: torch.Tensor, capacity: int | None = None) -> dict[str, np.ndarray]:
-    with torch.no_grad():
-        result = model(ids, use_cache=True)
-    states = decode_graph.states_from_cache(result.cache, model.config, capacity)
-    return {"logits": result.logits.numpy()} | {
+    logits, cache = forward(model, ids)
+    states = decode_graph.states_from_cache(cache, model.config, capacity)
+    return {"logits": logits.numpy()} | {
         name.replace("past", "present"): value.numpy() for name, value in states.items()
     }
 
@@ -147,9 +142,9 @@ def test_padding_leaves_no_trace_in_the_states(side, prefill, dense):
     assert agreement(cache[:, :, :, front:end], alone[:, :, :, :70]).nrmse < 1e-6
 
 
-def test_families_prefill_and_decode(family, tmp_path):
-    """16 greedy tokens of the exported pair, fixed capacity, are the unmodified model's."""
-    _, model = family
+def test_prefill_and_decode_go_together(dense, tmp_path):
+    """16 greedy tokens of the exported pair, fixed capacity, are the unmodified model's; other forms: the matrix."""
+    model = dense
     paths = [
         export(model, tmp_path / f"{export.__name__}.onnx", max_seq_len=CAPACITY, exporter="legacy")
         for export in (export_prefill, export_decode)
@@ -163,15 +158,13 @@ def test_families_prefill_and_decode(family, tmp_path):
         assert agreement(first[name], value).within(bound_of(name)), name
     runner = GraphRunner(paths[1], backend="reference")
     states = {n.replace("present", "past"): torch.from_numpy(v) for n, v in first.items() if n != "logits"}
-    with torch.no_grad():
-        truth = model(ids, use_cache=True)
-    cache, token = truth.cache, int(truth.logits[0, -1].argmax())
+    logits, cache = forward(model, ids)
+    token = int(logits[0, -1].argmax())
     assert int(first["logits"][0, -1].argmax()) == token
     for step in range(16):
         got = runner.run(arrays(decode_graph.step_inputs(token, 21 + step, states, CAPACITY)))
-        with torch.no_grad():
-            logits = model(torch.tensor([[token]]), cache=cache, use_cache=True).logits.numpy()
-        assert agreement(got["logits"], logits).within(bound_of("logits")), step
+        logits, cache = forward(model, torch.tensor([[token]]), cache)
+        assert agreement(got["logits"], logits.numpy()).within(bound_of("logits")), step
         token = int(logits[0, -1].argmax())
         assert int(got["logits"][0, -1].argmax()) == token, step
         states = {n.replace("present", "past"): torch.from_numpy(v) for n, v in got.items() if n != "logits"}
@@ -188,17 +181,16 @@ def test_fixed_capacity_decode(target, dense, tmp_path):
     )
     scatters = [node for node in Graph(model).custom_nodes if node.type == "Scatter"]
     assert len(scatters) == (2 if target == "lite-2.9" else 0)
-    ids, want = tokens(21), None
-    with torch.no_grad():
-        cache = dense(ids, use_cache=True).cache
-        states = decode_graph.states_from_cache(cache, dense.config, CAPACITY)
-        states["past_kv_cache"][:, :, :, 21:] = 7.0  # what stands behind the mask must not matter
-        logits = dense(torch.tensor([[5]]), cache=cache, use_cache=True).logits.numpy()
-        want = decode_graph.states_from_cache(cache, dense.config)["past_kv_cache"].numpy()
+    ids = tokens(21)
+    _, cache = forward(dense, ids)
+    states = decode_graph.states_from_cache(cache, dense.config, CAPACITY)
+    states["past_kv_cache"][:, :, :, 21:] = 7.0  # what stands behind the mask must not matter
+    logits, cache = forward(dense, torch.tensor([[5]]), cache)
+    want = decode_graph.states_from_cache(cache, dense.config)["past_kv_cache"].numpy()
     got = GraphRunner(path, backend="reference").run(
         arrays(decode_graph.step_inputs(5, 21, states, CAPACITY))
     )
-    assert agreement(got["logits"], logits).within(bound_of("logits"))
+    assert agreement(got["logits"], logits.numpy()).within(bound_of("logits"))
     assert agreement(got["present_kv_cache"][:, :, :, :22], want).nrmse < 2e-3
     assert (got["present_kv_cache"][:, :, :, 22:] == 7.0).all()
 
@@ -237,8 +229,7 @@ def test_exporters_agree(capacity, dense, tmp_path):
         [(v.name, graph.value(v.name)) for v in [*graph.proto.input, *graph.proto.output]] for graph in graphs
     ]
     assert borders[0] == borders[1]
-    with torch.no_grad():
-        cache = dense(tokens(9), use_cache=True).cache
+    _, cache = forward(dense, tokens(9))
     states = decode_graph.states_from_cache(cache, dense.config, capacity)
     inputs = arrays(decode_graph.step_inputs(5, 9, states, capacity))
     first, second = (GraphRunner(path, backend="reference").run(inputs) for path in paths)
@@ -379,9 +370,7 @@ def test_refusals(dense, tmp_path):
 
 def test_a_position_outside_the_cache_is_refused(dense, tmp_path):
     path = export_decode(dense, tmp_path / "d.onnx", max_seq_len=8, exporter="legacy")
-    states = copy.copy(
-        decode_graph.states_from_cache(dense(tokens(4), use_cache=True).cache, dense.config, 8)
-    )
+    states = copy.copy(decode_graph.states_from_cache(forward(dense, tokens(4))[1], dense.config, 8))
     inputs = arrays(
         {name: value.detach() for name, value in decode_graph.step_inputs(1, 4, states, 8).items()}
     )
