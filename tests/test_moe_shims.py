@@ -1,0 +1,130 @@
+"""Calls with vLLM-Ascend's and torch_npu's names: the same results as the library's, the same refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from hybrid_ops import moe  # noqa: E402
+from hybrid_ops.moe import MoeError, SigmoidGroupedOptions, SoftmaxOptions, SwiGluExperts  # noqa: E402
+
+RUN = {"backend": "reference", "soc": "ascend910b"}
+
+
+def test_gating_is_grouped_sigmoid_routing():
+    logits, bias = torch.randn(7, 16), torch.randn(16)
+    weights, ids, rest = moe.npu_moe_gating_top_k(
+        logits,
+        4,
+        bias=bias,
+        k_group=2,
+        group_count=4,
+        group_select_mode=1,
+        norm_type=1,
+        routed_scaling_factor=2.5,
+        **RUN,
+    )
+    options = SigmoidGroupedOptions(4, 4, 2, True, True, 2.5)
+    plan = moe.route_sigmoid_grouped(logits, bias, options, **RUN)
+    assert rest is None and torch.equal(ids, plan.ids) and torch.equal(weights, plan.scores)
+
+
+def test_softmax_gating_with_finished_rows():
+    logits = torch.randn(5, 8)
+    weights, ids, rows = moe.npu_moe_gating_top_k_softmax(
+        logits, torch.tensor([0, 1, 0, 0, 1]).bool(), k=2, **RUN
+    )
+    plan = moe.route(logits, SoftmaxOptions(2, False), **RUN)
+    assert torch.equal(weights, plan.scores)
+    assert torch.equal(ids[[0, 2, 3]], plan.ids[[0, 2, 3]]) and (ids[[1, 4]] == 8).all()
+    assert rows.tolist() == [[t, t + 5] for t in range(5)] and rows.dtype == torch.int32
+
+
+@pytest.mark.parametrize("renormalize", [True, False])
+def test_select_experts(renormalize):
+    logits = torch.randn(5, 8)
+    weights, ids = moe.select_experts(torch.randn(5, 4), logits, 3, renormalize=renormalize, **RUN)
+    plan = moe.route(logits, SoftmaxOptions(3, renormalize), **RUN)
+    assert torch.equal(ids, plan.ids) and torch.equal(weights, plan.scores)
+
+
+def test_select_experts_grouped():
+    logits, bias = torch.randn(5, 16), torch.randn(16)
+    made = moe.select_experts(
+        torch.randn(5, 4), logits, 4, True, True, 2, 4, "sigmoid", 2.5, bias, **RUN
+    )  # fmt: skip
+    plan = moe.route_sigmoid_grouped(logits, bias, SigmoidGroupedOptions(4, 4, 2, True, True, 2.5), **RUN)
+    assert torch.equal(made[1], plan.ids) and torch.equal(made[0], plan.scores)
+
+
+def test_permute_and_back():
+    x, ids = torch.randn(6, 5), torch.randint(0, 4, (6, 3))
+    values, rows, ends, _ = moe.npu_moe_init_routing_v2(x, ids, expert_num=4, active_num=18, **RUN)
+    counts = torch.bincount(ids.reshape(-1), minlength=4)
+    assert torch.equal(ends, counts.cumsum(0)) and ends.dtype == torch.int64
+    assert torch.equal(values[rows.long()], x.repeat_interleave(3, dim=0))
+    _, slots, each, _ = moe.npu_moe_init_routing_v2(
+        x, ids, expert_num=4, expert_tokens_num_type=1, row_idx_type=1, **RUN
+    )
+    assert torch.equal(each, counts) and torch.equal(slots[rows.long()].long(), torch.arange(18))
+    probs = torch.full((6, 3), 0.25)
+    back = moe.npu_moe_token_unpermute(values, rows, probs, **RUN)
+    torch.testing.assert_close(back, 0.75 * x)
+    plain = moe.npu_moe_init_routing_v2(x, ids[:, :1], expert_num=4, **RUN)
+    assert torch.equal(moe.npu_moe_token_unpermute(plain[0], plain[1], **RUN), x)
+
+
+def test_fused_experts_with_a_padded_id():
+    torch.manual_seed(3)
+    x, w1, w2 = torch.randn(4, 32), torch.randn(6, 48, 32) / 6, torch.randn(6, 32, 24) / 5
+    weights, ids = torch.rand(4, 2), torch.tensor([[0, 5], [6, 2], [1, -1], [3, 4]])
+    got = moe.fused_experts(x, w1, w2, weights, ids, **RUN)
+    want = torch.zeros(4, 32)
+    for token, line in enumerate(ids.tolist()):
+        for j, e in enumerate(line):
+            if 0 <= e < 6:
+                gate, up = (w1[e] @ x[token]).chunk(2)
+                want[token] += weights[token, j] * (w2[e] @ (torch.nn.functional.silu(gate) * up))
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def refusals():
+    x, ids = torch.randn(2, 4), torch.zeros(2, 1, dtype=torch.int32)
+    experts = torch.zeros(2, 8, 4), torch.zeros(2, 4, 4)
+    return {
+        "renorm": (lambda: moe.npu_moe_gating_top_k(x, 1, renorm=1),
+                   "moe.npu_moe_gating_top_k: renorm: softmax behind the selection is not available: got 1; allowed 0"),
+        "out_flag": (lambda: moe.npu_moe_gating_top_k(x, 1, out_flag=True),
+                     "moe.npu_moe_gating_top_k: out_flag: scores of all experts are not returned: got True; allowed False"),
+        "capacity": (lambda: moe.npu_moe_init_routing_v2(x, ids, expert_num=4, drop_pad_mode=1),
+                     "moe.npu_moe_init_routing_v2: drop_pad_mode: not available: got 1; allowed 0"),
+        "quantised": (lambda: moe.npu_moe_init_routing_v2(x, ids, expert_num=4, quant_mode=1),
+                      "moe.npu_moe_init_routing_v2: quant_mode: not available: got 1; allowed -1"),
+        "range": (lambda: moe.npu_moe_init_routing_v2(x, ids, expert_num=4, active_expert_range=[0, 2]),
+                  "moe.npu_moe_init_routing_v2: active_expert_range: not available: got [0, 2]; allowed [0, 4]"),
+        "scores": (lambda: moe.select_experts(x, x, 1, scoring_func="relu"),
+                   "moe.select_experts: scoring_func: no such scores: got 'relu'; allowed softmax, sigmoid"),
+        "tokens": (lambda: moe.select_experts(torch.randn(3, 4), x, 1),
+                   "moe.select_experts: router_logits: other number of tokens: got 2; allowed T=3 of hidden_states"),
+        "rows": (lambda: moe.npu_moe_token_unpermute(x, torch.zeros(3, dtype=torch.int32)),
+                 "moe.npu_moe_token_unpermute: sorted_indices: other number of rows: got 3; allowed 2, one per row"),
+        "weights": (lambda: moe.fused_experts(x, *experts, torch.rand(2, 2), ids),
+                    "moe.fused_experts: topk_weights: other shape than topk_ids: got [2, 2]; allowed [2, 1]"),
+        "option": (lambda: moe.npu_moe_token_unpermute(x, torch.zeros(2, dtype=torch.int32), stream=1),
+                   "moe.npu_moe_token_unpermute: options: no such option: got stream; allowed backend, soc, checks"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", refusals())
+def test_what_the_names_promise_beyond_the_operators_is_refused(name):
+    call, wanted = refusals()[name]
+    with pytest.raises(MoeError) as caught:
+        call()
+    assert str(caught.value) == f"{wanted} on every SoC"
+
+
+def test_public_names_exist():
+    for name in moe.__all__:
+        assert getattr(moe, name).__doc__
+    assert SwiGluExperts is moe.SwiGluExperts
