@@ -69,13 +69,13 @@ inline uint32_t MergeableLists(uint32_t n) {
 struct Layout {
     uint32_t list, record;  // keys of a sorted list; floats of a sorted entry
     uint32_t flat, spread, keys, labels, records;
-    uint32_t groupScores, groupRecords, groupWide;
-    uint32_t chosen, columns, wide, vector;
+    uint32_t groupScores, groupRecords, groupWide, groupTable;
+    uint32_t chosen, columns, wide, vector, spreadTable;
 
     Layout(const HybridMoeGatingTopKTilingData& t, uint32_t n, bool paddedMoves) {
         list = paddedMoves ? 32 : 16;
         record = paddedMoves ? 2 : 8;
-        flat = n * t.experts + 2 * kBytesOfBlock;
+        flat = n * t.experts + kLanes;
         spread = n * t.pitch;
         keys = n * t.pitch;
         labels = n * t.pitch;
@@ -83,21 +83,32 @@ struct Layout {
         groupScores = RoundUpTo(n * t.groupRow, kLanes);
         groupRecords = groupScores * record;
         groupWide = groupScores * kBlock;
+        groupTable = paddedMoves ? 0 : groupWide;  // one instruction broadcasts there
         chosen = n * t.kPitch + kLanes;
         columns = RoundUpTo(n, kLanes);
         wide = n * kLanes;
         vector = RoundUpTo(t.pitch, kLanes);
+        spreadTable = t.pitch == t.experts || t.groupExperts % kBlock == 0 ? 0 : vector;
     }
-    uint32_t Bytes(uint32_t logitBytes) const {
-        uint32_t bytes = 2 * Aligned(flat * logitBytes) + Aligned(flat * 4) + Aligned(spread * 4) +
-                         Aligned(keys * 4) + Aligned(labels * 4) + 2 * Aligned(records * 4);
-        bytes += 5 * Aligned(groupScores * 4) + 2 * Aligned(groupRecords * 4) + 2 * Aligned(groupWide * 4) +
-                 2 * Aligned(groupScores);
-        bytes += 2 * (Aligned(chosen * logitBytes) + Aligned(chosen * 4)) + 5 * Aligned(chosen * 4);
-        bytes += 8 * Aligned(columns * 4) + 4 * Aligned(columns * kBlock * 4) + Aligned(wide * 4);
-        return bytes + 3 * Aligned(vector * 4);
+    uint32_t WorkBytes() const {
+        return Aligned(flat * 4) + Aligned(spread * 4) + Aligned(keys * 4) + Aligned(labels * 4) +
+               2 * Aligned(records * 4) + 5 * Aligned(groupScores * 4) + 2 * Aligned(groupRecords * 4) +
+               Aligned(groupWide * 4) + Aligned(groupTable * 4) + 2 * Aligned(groupScores) +
+               7 * Aligned(chosen * 4) + 7 * Aligned(columns * 4) + Aligned(columns * 8) +
+               3 * Aligned(columns * kBlock * 4) + Aligned(wide * 4) + 2 * Aligned(vector * 4) +
+               Aligned(spreadTable * 4);
+    }
+    // Logits, weights and numbers, each twice.
+    uint32_t QueueBytes(uint32_t logitBytes) const {
+        return 2 * (Aligned(flat * logitBytes) + Aligned(chosen * logitBytes) + Aligned(chosen * 4));
     }
 };
+
+inline uint32_t LocalBytes(const HybridMoeGatingTopKTilingData& t, uint32_t n, bool paddedMoves,
+                           uint32_t logitBytes) {
+    const Layout layout(t, n, paddedMoves);
+    return layout.WorkBytes() + layout.QueueBytes(logitBytes);
+}
 
 }  // namespace gating
 }  // namespace hybrid_ops
@@ -132,7 +143,7 @@ inline HybridMoeGatingTopKPlan PlanHybridMoeGatingTopK(const HybridMoeGatingTopK
     const uint64_t share = (units + plan.blockDim - 1) / plan.blockDim * t.unitRows + t.unitRows - 1;
     t.tileRows = 1;
     while (t.tileRows < kMostRows && t.tileRows < share &&
-           Layout(t, t.tileRows + 1, chip.paddedMoves).Bytes(s.logitBytes) <= chip.ubBytes) {
+           LocalBytes(t, t.tileRows + 1, chip.paddedMoves, s.logitBytes) <= chip.ubBytes) {
         ++t.tileRows;
     }
     return plan;

@@ -33,7 +33,7 @@ def meaning(
     Returns:
         {"y": [T, H] in the dtype of expanded_y}.
     """
-    total = np.zeros((len(scales), expanded_y.shape[1]))
+    total = np.full((len(scales), expanded_y.shape[1]), -0.0)  # neutral: -0 + -0 is -0
     order = np.argsort(expanded_row_idx, axis=1, kind="stable")
     rows = np.take_along_axis(expanded_row_idx, order, axis=1)
     weights = np.take_along_axis(scales, order, axis=1).astype(np.float64)
@@ -41,6 +41,8 @@ def meaning(
         for j in range(rows.shape[1]):
             active = (rows[:, j] >= 0) & (rows[:, j] < len(expanded_y))
             total[active] += weights[active, j, None] * expanded_y[rows[active, j]].astype(np.float64)
+        idle = ((expanded_row_idx < 0) | (expanded_row_idx >= len(expanded_y))).all(axis=1)
+        total[idle] = 0.0
         return {"y": total.astype(expanded_y.dtype)}
 
 
