@@ -110,7 +110,7 @@ def typed_value(op: Op, name: str, value: Any) -> Any:
         case "int":
             return int(value)
         case "bool":
-            return "true" if value else "false"
+            return "true" if value and value != "false" else "false"  # the tracing exporter gives the text
         case "string":
             return str(value)
     if not len(value):

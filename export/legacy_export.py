@@ -118,7 +118,11 @@ def _symbolic(op: Op) -> Callable[..., Any]:
         axes = contract.whole_attrs(op, values) | _axes(op, {name: tensors[name] for name in present})
         for tensor, value in zip(op.outputs, outputs, strict=True):
             same = (t.name for t in op.inputs if t.name in present and t.dtypes == tensor.dtypes)
-            like = tensors[tensor.inplace or next(same, op.inputs[0].name)].type()
+            source = tensor.inplace or next(same, None)
+            like = tensors[source or op.inputs[0].name].type()
+            only = {kind for column in tensor.dtypes.values() for kind in column}
+            if source is None and len(only) == 1:
+                like = like.with_dtype(getattr(torch, only.pop()))
             sizes = [contract.known_size(word, axes) for word in tensor.axes[0]]
             value.setType(like.with_sizes(sizes))
         return made

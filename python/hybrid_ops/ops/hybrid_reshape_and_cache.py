@@ -10,7 +10,7 @@ content open (validate="values" refuses them).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,6 @@ from ..case import Arrays, Case, Edit, edited, put
 
 OP = "hybrid_reshape_and_cache"
 COLUMN = 16  # elements of an NZ column
-
-SLOT_TABLES = frozenset({"slot_mapping"})
 
 
 def page_size_of(cache: np.ndarray, cache_mode: int) -> int:
@@ -112,6 +110,20 @@ def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
                 OP, "slot_mapping", "two tokens use one slot", got=f"slot {slot} of tokens {other} and {t}",
                 allowed="a slot of its own for each", soc=soc,
             )  # fmt: skip
+
+
+def constant_faults(
+    constants: Mapping[str, np.ndarray], axes: Mapping[str, int]
+) -> Iterator[tuple[str, str, str]]:
+    """(input, fault, remedy) of a constant slot in an exported graph: every call would write the same place."""
+    slots = constants.get("slot_mapping")
+    if slots is not None and (slots >= 0).any():
+        got = slots.ravel()[:8].tolist()
+        yield (
+            "slot_mapping",
+            f"constant {got}: every call writes the same slots",
+            "wire an input or what follows the length",
+        )
 
 
 def _make(
