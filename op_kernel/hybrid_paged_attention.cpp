@@ -18,5 +18,13 @@ extern "C" __global__ __aicore__ void hybrid_paged_attention(GM_ADDR query, GM_A
         query,        nullptr,       key_cache,   nullptr,
         value_cache,  sequence_ids,  positions,   context_lens,
         block_tables, attention_out, softmax_lse, AscendC::GetUserWorkspace(workspace)};
-    hybrid_ops::paged::Run<DTYPE_QUERY, false>(data, arguments);
+    if (TILING_KEY_IS(0)) {
+        hybrid_ops::paged::Run<DTYPE_QUERY, hybrid_ops::paged::VectorKernel<DTYPE_QUERY, false>>(data,
+                                                                                                 arguments);
+    }
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
+    if (TILING_KEY_IS(1)) {
+        hybrid_ops::paged::Run<DTYPE_QUERY, hybrid_ops::paged::CubeKernel310p<false>>(data, arguments);
+    }
+#endif
 }

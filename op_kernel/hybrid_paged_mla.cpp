@@ -19,5 +19,13 @@ extern "C" __global__ __aicore__ void hybrid_paged_mla(GM_ADDR query, GM_ADDR qu
         query,        query_rope,    kv_cache,    key_rope_cache,
         kv_cache,     sequence_ids,  positions,   context_lens,
         block_tables, attention_out, softmax_lse, AscendC::GetUserWorkspace(workspace)};
-    hybrid_ops::paged::Run<DTYPE_QUERY, true>(data, arguments);
+    if (TILING_KEY_IS(0)) {
+        hybrid_ops::paged::Run<DTYPE_QUERY, hybrid_ops::paged::VectorKernel<DTYPE_QUERY, true>>(data,
+                                                                                                arguments);
+    }
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
+    if (TILING_KEY_IS(1)) {
+        hybrid_ops::paged::Run<DTYPE_QUERY, hybrid_ops::paged::CubeKernel310p<true>>(data, arguments);
+    }
+#endif
 }

@@ -12,27 +12,34 @@
 #include <cstdint>
 
 struct PagedAttentionTilingData {
-    uint32_t queries;     // N
-    uint32_t heads;       // query heads
-    uint32_t kvHeads;     // kv heads, 1 for latent attention
-    uint32_t keyDim;      // D, or R
-    uint32_t ropeDim;     // rotary dims kept in a cache of their own, 0 but for latent attention
-    uint32_t valueDim;    // DV, or R
-    uint32_t pages;       // P
-    uint32_t pageSize;    // slots of a page
-    uint32_t sequences;   // B
-    uint32_t tableWidth;  // W
-    uint32_t splits;      // parts of a history
-    uint32_t causal;      // a query stops at its own position
-    uint32_t lse;         // softmax_lse is asked for
-    uint32_t merge;       // results pass through the workspace
-    uint32_t headBlock;   // most query heads of an item
-    uint32_t headBlocks;  // items of one query and kv head
-    uint32_t tile;        // most slots of a tile
-    uint32_t rowFloats;   // of a partial result: sums, then maximum and denominator, 8 lanes each
-    uint32_t syncFloats;  // of the workspace in front of the partial results, for the meeting of cores
+    uint32_t queries;        // N
+    uint32_t heads;          // query heads
+    uint32_t kvHeads;        // kv heads, 1 for latent attention
+    uint32_t keyDim;         // D, or R
+    uint32_t ropeDim;        // rotary dims kept in a cache of their own, 0 but for latent attention
+    uint32_t valueDim;       // DV, or R
+    uint32_t pages;          // P
+    uint32_t pageSize;       // slots of a page
+    uint32_t sequences;      // B
+    uint32_t tableWidth;     // W
+    uint32_t splits;         // parts of a history
+    uint32_t causal;         // a query stops at its own position
+    uint32_t lse;            // softmax_lse is asked for
+    uint32_t merge;          // results pass through the workspace
+    uint32_t headBlock;      // most query heads of an item
+    uint32_t headBlocks;     // items of one query and kv head
+    uint32_t tile;           // most slots of a tile
+    uint32_t queryBlock;     // matrix units: most packed queries of a block
+    uint32_t blockRows;      // matrix units: rows (query, head) of a block, a multiple of 16
+    uint32_t stageElements;  // matrix units of ascend310p: of each of four buffers on the way to L1
+    uint32_t rowFloats;      // of a partial result: sums, then maximum and denominator, eight times each
+    uint32_t syncFloats;     // of the workspace in front of the partial results, for the meeting of cores
     float scale;
 };
+
+// Tiling keys: which units do the products.
+constexpr uint64_t kPagedVector = 0;
+constexpr uint64_t kPagedCube = 1;
 
 struct PagedAttentionShape {
     int64_t queries, heads, kvHeads, keyDim, ropeDim, valueDim;
@@ -64,6 +71,10 @@ constexpr uint32_t kLanes = 64;                  // fp32 lanes of a repeat
 constexpr uint32_t kHeads = 8;                   // most heads of an item: their maxima fill one block
 constexpr uint32_t kTile = 64;                   // most slots of a tile: their scores fill one repeat
 constexpr uint32_t kBlockBytes = 32;
+constexpr uint32_t kBlockRows = 64;        // most rows of a block on the matrix units
+constexpr uint32_t kQueries = kBlockRows;  // most queries of a block
+constexpr uint32_t kFractalTile = 256;     // most slots of a tile on the matrix units
+constexpr uint32_t kStageElements = 8192;  // of a buffer on the way to L1, at least
 
 inline uint32_t RoundUp(uint32_t value, uint32_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -90,6 +101,64 @@ inline uint64_t LocalBytes(const PagedAttentionTilingData& t, uint32_t elementBy
     return t.tile * slot + t.headBlock * head + fixed + 1024;
 }
 
+// Largest blocks of heads first, as all heads of a group read the same slots; then the longest tiles.
+inline bool PlanVector(PagedAttentionTilingData& t, uint32_t elementBytes, const PagedAttentionPlatform& p) {
+    const uint32_t share = t.heads / t.kvHeads;
+    t.queryBlock = 1;
+    t.blockRows = t.stageElements = 0;
+    for (t.headBlock = share < kHeads ? share : kHeads; t.headBlock >= 1; --t.headBlock) {
+        t.headBlocks = (share + t.headBlock - 1) / t.headBlock;
+        const uint32_t least = t.headBlock == 1 ? 1 : 8;
+        for (t.tile = kTile; t.tile >= least; --t.tile) {
+            if (LocalBytes(t, elementBytes) + kReservedBytes <= p.localBytes) return true;
+        }
+    }
+    return false;
+}
+
+// Bytes of unified buffer that the matrix path of ascend310p takes.
+inline uint64_t FractalBytes(const PagedAttentionTilingData& t) {
+    const uint64_t rows = t.blockRows, lanes = RoundUp(t.blockRows, kLanes);
+    uint64_t bytes = rows * t.valueDim * 4 + rows * t.tile * (4 + 2) + 4 * uint64_t(t.stageElements) * 2;
+    bytes += (4 * lanes + rows * 8 + kLanes + rows * 16 * 4) * 4;
+    return bytes + 1024;
+}
+
+// False: the vector units do it.
+inline bool PlanFractals(PagedAttentionTilingData& t, const PagedAttentionShape& s,
+                         const PagedAttentionPlatform& p) {
+    const uint32_t share = t.heads / t.kvHeads, widest = t.keyDim > t.valueDim ? t.keyDim : t.valueDim;
+    if (p.paddedMoves || s.elementBytes != 2) return false;
+    if (t.keyDim % 16 != 0 || t.valueDim % 16 != 0 || t.ropeDim % 16 != 0 || t.valueDim > 1008) return false;
+    if (uint64_t(t.kvHeads) * widest / 16 > 65535) return false;  // distance between rows of a move
+    // Host and kernel do not see the lengths: queries are taken as spread evenly over the sequences.
+    const uint32_t each = t.queries / t.sequences;
+    t.headBlock = share < kBlockRows ? share : kBlockRows;
+    t.queryBlock = t.splits > 1 ? 1 : kBlockRows / t.headBlock;
+    if (t.queryBlock > each) t.queryBlock = each < 1 ? 1 : each;
+    while (true) {
+        t.headBlocks = (share + t.headBlock - 1) / t.headBlock;
+        const uint64_t items =
+            uint64_t((t.queries + t.queryBlock - 1) / t.queryBlock) * t.kvHeads * t.headBlocks * t.splits;
+        if (items >= p.cores) break;
+        if (t.queryBlock > 1) {
+            t.queryBlock /= 2;
+        } else if (t.headBlock > 16) {
+            t.headBlock = RoundUp(t.headBlock / 2, 16);
+        } else {
+            break;
+        }
+    }
+    if (t.queryBlock * t.headBlock < 2) return false;
+    t.blockRows = RoundUp(t.queryBlock * t.headBlock, 16);
+    const uint32_t columns = widest > t.ropeDim ? widest : t.ropeDim;
+    t.stageElements = 16 * columns < kStageElements ? kStageElements / 16 * 16 : 16 * columns;
+    for (t.tile = kFractalTile; t.tile >= 32; t.tile -= 16) {
+        if (FractalBytes(t) + kReservedBytes <= p.localBytes) return true;
+    }
+    return false;
+}
+
 }  // namespace paged
 }  // namespace hybrid_ops
 
@@ -112,19 +181,16 @@ inline PagedAttentionPlan PlanPagedAttention(const PagedAttentionShape& s, const
     t.lse = s.lse;
     t.scale = s.scale;
     t.merge = s.splits > 1 || s.lse;
-    t.rowFloats = RoundUp(Pitch(t.valueDim, s.elementBytes), kLanes) + 16;
-    const uint32_t share = t.heads / t.kvHeads;
-    // All heads of a group read the same slots: as many as fit, then as long tiles as fit.
-    for (t.headBlock = share < kHeads ? share : kHeads; t.headBlock >= 1 && !plan.fits; --t.headBlock) {
-        const uint32_t least = t.headBlock == 1 ? 1 : 8;
-        for (t.tile = kTile; t.tile >= least && !plan.fits; --t.tile) {
-            plan.fits = LocalBytes(t, s.elementBytes) + kReservedBytes <= p.localBytes;
-        }
-        ++t.tile;  // the loop steps once more
+    t.rowFloats = Pitch(t.valueDim, s.elementBytes) + 16;
+    plan.tilingKey = kPagedVector;
+    plan.fits = PlanFractals(t, s, p);
+    if (plan.fits) {
+        plan.tilingKey = kPagedCube;
+    } else {
+        plan.fits = PlanVector(t, s.elementBytes, p);
     }
-    ++t.headBlock;
-    t.headBlocks = (share + t.headBlock - 1) / t.headBlock;
-    const uint64_t items = uint64_t(t.queries) * t.kvHeads * t.headBlocks * t.splits;
+    const uint32_t groups = (t.queries + t.queryBlock - 1) / t.queryBlock;
+    const uint64_t items = uint64_t(groups) * t.kvHeads * t.headBlocks * t.splits;
     plan.blockDim = items < p.cores ? uint32_t(items) : p.cores;
     // Without padded moves results below a block are written by the scalar unit, whose cache lines two cores
     // must not share.

@@ -168,6 +168,15 @@ class Cube310p {
                           AscendC::DataCopyParams(1, uint16_t(elements / kFractal), 0, 0));
         EndFill(tile);
     }
+    // Rows [row, row + n) of every column of fractals of the tile <- [columns / 16][n][16] in unified buffer.
+    __aicore__ inline void FillBlock(CubeTile& tile, const AscendC::LocalTensor<half>& src, uint32_t n,
+                                     uint32_t row, uint32_t columns) {
+        BeginFill(tile);
+        AscendC::DataCopy(
+            tile.data[row * kFractal], src,
+            AscendC::DataCopyParams(uint16_t(columns / kFractal), uint16_t(n), 0, uint16_t(tile.rows - n)));
+        EndFill(tile);
+    }
     // tile <- rows [n, columns] in global memory, `pitch` elements apart, pitch and columns multiples of 16.
     // Goes past unified buffer; reads 32 bytes at a time.
     __aicore__ inline void FillRows(CubeTile& tile, const AscendC::GlobalTensor<half>& src, uint32_t n,

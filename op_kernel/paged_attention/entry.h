@@ -4,17 +4,20 @@
 
 #include "merge.h"
 #include "vector_kernel.h"
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
+#include "cube_kernel_310p.h"
+#endif
 
 namespace hybrid_ops {
 namespace paged {
 
-template <typename T, bool kLatent>
+template <typename T, class Kernel>
 __aicore__ inline void Run(const Data& data, const Arguments& a) {
     AscendC::TPipe pipe;
     {
-        VectorKernel<T, kLatent> kernel(data);
+        Kernel kernel(data);
         kernel.Init(pipe, a);
-        kernel.Process();
+        kernel.Process(pipe);
     }
     pipe.Reset();
     if (data.merge) {

@@ -183,7 +183,8 @@ class Merge {
             LocalTensor<float> s = sums_.template DeQue<float>();
             uint32_t n = t_.splits - part < kMergeParts ? t_.splits - part : kMergeParts;
             for (uint32_t at = 0; at < lanes_; at += kFloatLanes) {
-                AscendC::Mul(s[at], s[at], weights_[part * kFloatBlock], uint64_t(kFloatLanes), uint8_t(n),
+                const uint32_t lanes = lanes_ - at < kFloatLanes ? lanes_ - at : kFloatLanes;
+                AscendC::Mul(s[at], s[at], weights_[part * kFloatBlock], uint64_t(lanes), uint8_t(n),
                              AscendC::BinaryRepeatParams(1, 1, 0, step, step, 1));
             }
             PipeBarrier<PIPE_V>();

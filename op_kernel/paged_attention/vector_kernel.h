@@ -48,7 +48,7 @@ class VectorKernel {
         softmax_.Init(pipe, t_, products, valuePitch_);
     }
 
-    __aicore__ inline void Process() {
+    __aicore__ inline void Process(AscendC::TPipe&) {
         Tile tiles[2];
         bool open = Fetch(tiles[0]);
         for (uint32_t i = 0; open; ++i) {
@@ -213,13 +213,15 @@ class VectorKernel {
     __aicore__ inline void StorePartials(const Item& item) {
         FloatTensor maxima, denominators;
         softmax_.Statistics(maxima, denominators);
-        const uint32_t lanes = softmax_.ValueLanes(), blocks = lanes / kFloatBlock;
+        const uint32_t lanes = valuePitch_, blocks = lanes / kFloatBlock;
         const uint64_t first = (uint64_t(item.query) * t_.heads + item.firstHead) * t_.splits + item.part;
         const uint32_t step = t_.splits * t_.rowFloats / kFloatBlock;
         const GlobalTensor<float> row = partials_[first * t_.rowFloats];
         Order<AscendC::HardEvent::V_MTE3>();
         AscendC::DataCopy(row, softmax_.Sums(),
-                          AscendC::DataCopyParams(item.heads, blocks, 0, uint16_t(step - blocks)));
+                          AscendC::DataCopyParams(item.heads, blocks,
+                                                  uint16_t(softmax_.ValueLanes() / kFloatBlock - blocks),
+                                                  uint16_t(step - blocks)));
         AscendC::DataCopy(row[lanes], maxima, AscendC::DataCopyParams(item.heads, 1, 0, uint16_t(step - 1)));
         AscendC::DataCopy(row[lanes + kFloatBlock], denominators,
                           AscendC::DataCopyParams(item.heads, 1, 0, uint16_t(step - 1)));

@@ -86,24 +86,17 @@ class Walk {
         return page >= 0 && page < int64_t(t_->pages) ? page * t_->pageSize + offset : -1;
     }
 
- private:
-    // Parts first, then blocks of heads, kv heads, queries: neighbours share what they read.
-    __aicore__ inline void Open(uint64_t index) {
-        item_.part = uint32_t(index % t_->splits);
-        index /= t_->splits;
-        const uint32_t block = uint32_t(index % t_->headBlocks);
-        index /= t_->headBlocks;
-        item_.kvHead = uint32_t(index % t_->kvHeads);
-        item_.query = uint32_t(index / t_->kvHeads);
+    // Block `block` of the query heads of an item's kv head.
+    __aicore__ inline void Heads(Item& item, uint32_t block) const {
         const uint32_t share = t_->heads / t_->kvHeads, head = block * t_->headBlock;
-        item_.firstHead = item_.kvHead * share + head;
-        item_.heads = share - head < t_->headBlock ? share - head : t_->headBlock;
-        const int64_t end = Visible(item_);
-        const int64_t base = end / t_->splits, longer = end - base * t_->splits, part = item_.part;
-        item_.begin = part * base + (part < longer ? part : longer);
-        item_.end = item_.begin + base + (part < longer ? 1 : 0);
-        at_ = item_.begin;
-        open_ = true;
+        item.firstHead = item.kvHead * share + head;
+        item.heads = share - head < t_->headBlock ? share - head : t_->headBlock;
+    }
+    // The item's part of a prefix of `end` slots.
+    __aicore__ inline void Cut(Item& item, int64_t end) const {
+        const int64_t base = end / t_->splits, longer = end - base * t_->splits, part = item.part;
+        item.begin = part * base + (part < longer ? part : longer);
+        item.end = item.begin + base + (part < longer ? 1 : 0);
     }
     // Length of the prefix that a query sees; sets the row of its pages.
     __aicore__ inline int64_t Visible(Item& item) const {
@@ -122,6 +115,20 @@ class Walk {
         return end < 0 ? 0 : end;
     }
 
+ private:
+    // Parts first, then blocks of heads, kv heads, queries: neighbours share what they read.
+    __aicore__ inline void Open(uint64_t index) {
+        item_.part = uint32_t(index % t_->splits);
+        index /= t_->splits;
+        const uint32_t block = uint32_t(index % t_->headBlocks);
+        index /= t_->headBlocks;
+        item_.kvHead = uint32_t(index % t_->kvHeads);
+        item_.query = uint32_t(index / t_->kvHeads);
+        Heads(item_, block);
+        Cut(item_, Visible(item_));
+        at_ = item_.begin;
+        open_ = true;
+    }
     const Data* t_;
     AscendC::GlobalTensor<int32_t> ids_, positions_, lengths_, tables_;
     Item item_;
