@@ -90,6 +90,31 @@ def test_mix_against_a_gather(dtype, causal):
     assert torch.equal(moved, out[order])
 
 
+COLUMNS = {"310p": ("ascend310p", torch.float16), "910b-f16": ("ascend910b", torch.float16),
+           "910b": ("ascend910b", torch.bfloat16), "910b-f32": ("ascend910b", torch.float32)}  # fmt: skip
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_mix_in_the_simulator(column):
+    """Attention, MLA and both split forms through one plan, every call of the kernels watched."""
+    soc, dtype = COLUMNS[column]
+    options = {"backend": "sim", "soc": soc, "checks": "full"}
+    plan = upload(host())
+    given = tensors(plan.host, dtype=dtype)
+    workspace = paged.SplitWorkspace(given[0], 7, 4, 7, 3)
+    for causal in (True, False):
+        want, want_lse = gathered(plan.host, *given, 0.37, causal)
+        out, lse = paged.attention(plan, *given, 0.37, causal, lse=True, **options)
+        close(out, want)
+        torch.testing.assert_close(lse.double(), want_lse, atol=1e-5, rtol=1e-5)
+        close(paged.attention_with_workspace(plan, *given, 0.37, causal, workspace, **options), want)
+    query, latent, _ = tensors(plan.host, heads=(4, 1), dims=(7, 7), dtype=dtype)
+    rope, turned, _ = tensors(plan.host, heads=(4, 1), dims=(3, 3), dtype=dtype, seed=1)
+    want, _ = gathered(plan.host, query, latent, latent, 0.37, True, rope=(rope, turned))
+    close(paged.mla(plan, query, rope, latent, turned, 0.37, True, **options), want)
+    close(paged.mla_with_workspace(plan, query, rope, latent, turned, 0.37, True, workspace, **options), want)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=["f32", "f16", "bf16"])
 def test_mla_against_a_gather(dtype):
     plan = upload(host())

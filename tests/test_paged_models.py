@@ -120,6 +120,16 @@ def test_attention_reaches_the_tokens(name):
     assert not torch.allclose(first.logits[0], other.logits[0], atol=1e-3)
 
 
+@pytest.mark.parametrize("name", ["mixtral", "deepseek_v3"])
+def test_generate_in_the_simulator(name):
+    model = sample(name)
+    few = {**prompt(True), "max_new_tokens": 4}
+    want = generate(model, "sdpa", **few)
+    with runtime.using(backend="sim", soc="ascend910b", checks="full"):
+        got = generate(model, "paged", PagedCache(model.config, page_size=5), **few)
+    assert torch.equal(got.sequences, want.sequences)
+
+
 @pytest.mark.parametrize("name", ["mixtral", "deepseek_v3", "qwen3_next"])
 def test_beams_share_pages(name):
     model = sample(name)
