@@ -10,7 +10,7 @@ namespace hybrid_ops {
 // dst[0, n) = src[0, n), after all vector work on src. Without padded moves src has room for a block more,
 // and a tensor smaller than a block is written by the scalar unit of one core.
 template <typename T>
-__aicore__ inline void StoreFlat(const AscendC::GlobalTensor<T>& dst, const AscendC::LocalTensor<T>& src,
+__aicore__ inline void StoreFlat(AscendC::GlobalTensor<T> dst, const AscendC::LocalTensor<T>& src,
                                  uint32_t n) {
     constexpr uint32_t kBlock = LastBlock<T>::kBlock;
     const uint32_t whole = LastBlock<T>::Whole(n);
