@@ -218,6 +218,13 @@ def test_bf16_relu_and_f32():
     np.testing.assert_allclose(z[: 32 * 48].reshape(32, 48), product(a, b.T), atol=1e-4)
 
 
+@pytest.mark.parametrize("entry", ["repeated_rows", "repeated_columns"])
+def test_windows_repeated_along_either_axis(entry):
+    report, z, _ = on_910b(entry)
+    silent(report)
+    np.testing.assert_allclose(z[: 32 * 48].reshape(32, 48), product(C, D.T), atol=1e-4)
+
+
 def test_unit_flag_bias_chain():
     report, z, _ = on_910b("unit_flag", out=(2048, np.float16), record=True)
     silent(report)

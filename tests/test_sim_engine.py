@@ -86,6 +86,14 @@ def test_each_fault_is_named(entry, rule, parts):
     assert found[0]["kernel_file"].endswith("engine_rules.cpp") and found[0]["line"] > 0
 
 
+def test_a_misaligned_or_short_move_names_tensor_and_bytes():
+    """HW1: of the operand that is at fault, also where it is not the first."""
+    at = {"align_bad": ("TBuf<VECCALC>", 16), "count_bad": ("x", 0), "short_row_bad": ("z", 16)}
+    for entry, (tensor, begin) in at.items():
+        found = next(h for h in rules_of(entry)["hazards"] if h["severity"] == "error")
+        assert found["tensor"].startswith(tensor) and found["bytes"][0] == begin, found
+
+
 def test_one_fault_is_one_line():
     assert [h["rule"] for h in rules_of("raw_bad")["hazards"]] == ["race.raw"]
 

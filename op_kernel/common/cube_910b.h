@@ -170,7 +170,7 @@ class CubeUnit {
         AscendC::SetFlag<AscendC::HardEvent::MTE1_M>(loaded_[turn_]);
         AscendC::WaitFlag<AscendC::HardEvent::MTE1_M>(loaded_[turn_]);
         const uint32_t rows = m == 1 ? 2 : m;  // see LoadMatrix
-        const uint32_t blocks = RoundUp(m, kCubeSide) * RoundUp(n, kCubeSide) / (kCubeSide * kCubeSide);
+        const uint32_t blocks = (m / kCubeSide) * (n / kCubeSide);  // whole fractals are what counts
         // Products of few fractals can overtake each other on the way to L0C.
         if (!first && blocks < kFewBlocks) AscendC::PipeBarrier<PIPE_M>();
         AscendC::Mmad(c.data, left, right, AscendC::MmadParams(rows, n, k, 0, false, first));

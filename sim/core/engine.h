@@ -40,12 +40,13 @@ struct FeatureMap {  // FMATRIX: the feature map behind a three-dimensional Load
     uint8_t pad[4] = {};  // left, right, top, bottom
 };
 struct CubeState {
-    FeatureMap fmatrix[2];                                        // left, right
-    uint64_t padding_value = 0;                                   // SetLoadDataPaddingValue, raw bits
-    uint32_t load_boundary = 0;                                   // SetLoadDataBoundary; 0 = none
-    uint16_t nd_count = 1, nd_src_stride = 0, nd_dst_stride = 0;  // SetFixpipeNz2ndFlag
-    uint64_t quant_scalar = 0;                                    // SetFixpipePreQuantFlag
-    uint32_t quant_tensor = 0, relu_tensor = 0;                   // SetFixPipeConfig: byte offsets in FB
+    FeatureMap fmatrix[2];                                         // left, right
+    uint64_t padding_value = 0;                                    // SetLoadDataPaddingValue, raw bits
+    uint32_t repeat_stride = 0, repeat_time = 1, repeat_mode = 0;  // SetLoadDataRepeat
+    uint32_t load_boundary = 0;                                    // SetLoadDataBoundary; 0 = none
+    uint16_t nd_count = 1, nd_src_stride = 0, nd_dst_stride = 0;   // SetFixpipeNz2ndFlag
+    uint64_t quant_scalar = 0;                                     // SetFixpipePreQuantFlag
+    uint32_t quant_tensor = 0, relu_tensor = 0;                    // SetFixPipeConfig: byte offsets in FB
     bool unit_flag = false;
 };
 

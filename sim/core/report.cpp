@@ -1,6 +1,7 @@
 #include "core/report.h"
 
 #include <cstdarg>
+#include <cstring>
 
 #include "core/state.h"
 
@@ -65,6 +66,16 @@ std::string Format(const char* format, va_list args) {
     return text;
 }
 
+// The operand that a message begins with ("dst: …"), else the first.
+const Access& Named(const Op& op, const std::string& text) {
+    for (uint8_t i = 0; i < op.accesses; ++i) {
+        const size_t n = std::strlen(op.access[i].operand);
+        if (n && text.compare(0, n, op.access[i].operand) == 0 && (text[n] == ':' || text[n] == ' '))
+            return op.access[i];
+    }
+    return op.access[0];
+}
+
 Hazard Basic(Severity severity, const Op& op, const char* rule, std::string text) {
     Hazard h;
     h.rule = rule;
@@ -74,10 +85,11 @@ Hazard Basic(Severity severity, const Op& op, const char* rule, std::string text
     h.core = g_block ? g_block->core.core_id : 0;
     h.message = std::string(op.name) + ": " + text;
     if (op.accesses) {
-        const Access& a = op.access[0];
+        const Access& a = Named(op, h.message.substr(std::strlen(op.name) + 2));
         h.tensor = a.mem == Mem::GM ? g_launch->gm.Name(a.base) : LocalName(*g_block, a.mem, a.base);
         const Segment* s = a.mem == Mem::GM ? g_launch->gm.Find(a.base) : nullptr;
-        h.begin = a.base - (s ? s->begin : 0);  // of an argument or of a local memory
+        const Allocation* home = a.mem == Mem::GM ? nullptr : FindAllocation(*g_block, a.mem, a.base);
+        h.begin = a.base - (s ? s->begin : home ? home->begin : 0);  // of an argument or of a buffer
         h.end = h.begin + a.block_bytes;
     }
     return h;

@@ -57,6 +57,25 @@ MINI(product_f32) {
     auto t = Multiply<float, float>(arg.gm<float>(0), arg.gm<float>(1));
     Fixpipe(arg.gm<float>(2), t.c, Rows());
 }
+// A in windows of one fractal along one axis, moved by one call that repeats.
+template <int mode>
+void Repeated(MiniArgs arg) {
+    auto t = Load<half, float>(arg.gm<half>(0), arg.gm<half>(1));
+    Order<HardEvent::M_MTE1>();
+    LoadDataRepeatParam repeat(1, mode ? K / 16 : M / 16, mode);
+    SetLoadDataRepeat(repeat);
+    const uint8_t none[4] = {};
+    LoadData(t.a2, t.a1,
+             LoadData3DParamsV2<half>(none, 1, M, K, mode ? 16 : K, mode ? M : 16, 0, 0, 1, 1, 1, 1, 1, 1,
+                                      false, false, half(0)));
+    SetLoadDataRepeat(LoadDataRepeatParam(0, 1, 0));
+    Order<HardEvent::MTE1_M>();
+    Mmad(t.c, t.a2, t.b2, MmadParams(M, N, K, 0, false, true));
+    Order<HardEvent::M_FIX>();
+    Fixpipe(arg.gm<float>(2), t.c, Rows());
+}
+MINI(repeated_rows) { Repeated<0>(arg); }
+MINI(repeated_columns) { Repeated<1>(arg); }
 MINI(no_fix_wait) {
     auto t = Load<half, float>(arg.gm<half>(0), arg.gm<half>(1));
     Mmad(t.c, t.a2, t.b2, MmadParams(M, N, K, 0, false, true));

@@ -267,6 +267,13 @@ MINI(count_bad) {  // 12 bytes: the hardware moves nothing
     Tiles t(pipe);
     DataCopy(t.x, arg.gm<float>(0), 3);
 }
+MINI(short_row_bad) {  // the second of two rows of 16 bytes
+    TPipe pipe;
+    Tiles t(pipe);
+    DataCopy(t.x, arg.gm<float>(0), 8);
+    PipeBarrier<PIPE_ALL>();
+    DataCopy(arg.gm<float>(1)[4], t.x, 4);
+}
 MINI(blocks_bad) {
     TPipe pipe;
     Tiles t(pipe);

@@ -249,7 +249,13 @@ inline void CheckOperands(const Op& op, std::initializer_list<VecOperand> operan
                  MemName(o.mem));
         const uint32_t align = o.write ? rules.dst_align : rules.align;
         if (o.offset % align) {
-            Report(Severity::Error, op, "param.align",
+            Op named = CallSite(op.name, op.loc, op.pipe);
+            Access& at = named.Add({});
+            at.mem = o.mem;
+            at.base = o.offset;
+            at.block_bytes = kBlock;
+            at.operand = o.name;
+            Report(Severity::Error, named, "param.align",
                    "%s: start address not aligned: got byte offset %llu; allowed multiples of %u", o.name,
                    static_cast<unsigned long long>(o.offset), align);
         }

@@ -36,12 +36,16 @@ void CopyBlocks(const Dst& dst, const Src& src, const DataCopyParams& p, uint32_
 // `count` elements in one stretch; the hardware moves whole 32-byte blocks and drops the rest.
 template <typename Dst, typename Src>
 void CopyCount(const Dst& dst, const Src& src, uint64_t bytes, uint32_t element, Loc loc) {
-    if (bytes % 32)
+    if (bytes % 32) {
+        const bool in = ascsim::MemOfTensor(src) == ascsim::Mem::GM;  // what is said of the side in GM
+        ascsim::Op op = ascsim::CallSite("DataCopy", loc);
+        op.Add(in ? ascsim::Operand(src, false, "src", bytes) : ascsim::Operand(dst, true, "dst", bytes));
         ascsim::Report(
-            ascsim::Severity::Error, ascsim::CallSite("DataCopy", loc), "param.count_not_block",
-            "%llu bytes are not a multiple of 32: the hardware copies %llu and leaves the last %llu; %s",
-            (unsigned long long)bytes, (unsigned long long)(bytes / 32 * 32),
+            ascsim::Severity::Error, op, "param.count_not_block",
+            "%s: %llu bytes are not a multiple of 32: the hardware copies %llu and leaves the last %llu; %s",
+            op.access[0].operand, (unsigned long long)bytes, (unsigned long long)(bytes / 32 * 32),
             (unsigned long long)(bytes % 32), ascsim::Soc().is_310p ? "pad the row" : "use DataCopyPad");
+    }
     const uint32_t whole = uint32_t(bytes / 32 * 32);
     const ascsim::Rows rows{1, whole, whole, whole};
     if (ascsim::Move("DataCopy", dst, src, rows, whole, element, loc))

@@ -75,6 +75,14 @@ void RunLoad3D(const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<T>
         return RunLoad3D(dst.template ReinterpretCast<int8_t>(), src.template ReinterpretCast<int8_t>(),
                          bytes, m0, rows, k0 / 2, cols / 2, transpose, int8_t(0), loc);
     }
+    // Repeats make one matrix of windows: below each other (mode 0) or side by side (mode 1).
+    const CubeState& cube = Core().cube;
+    const uint32_t high = cube.repeat_mode == 0 ? rows : 0, wide = cube.repeat_mode == 1 ? cols : 0;
+    const auto row_of = [&](uint32_t m) { return high ? m / high * 16 * cube.repeat_stride + m % high : m; };
+    const auto column_of = [&](uint32_t k) {
+        return wide ? k / wide * kC0<T> * cube.repeat_stride + k % wide : k;
+    };
+    (high ? rows : cols) *= cube.repeat_time;
     if (!rows || !cols || !c.channels || !c.map.height || !c.map.width || !c.filter_w || !c.filter_h) return;
     constexpr uint32_t c0 = kC0<T>, size = sizeof(T);
     const Mem to = dst.mem();
@@ -116,7 +124,7 @@ void RunLoad3D(const AscendC::LocalTensor<T>& dst, const AscendC::LocalTensor<T>
         for (uint32_t k = 0; k < cols; ++k) {
             const uint64_t d = dst.offset() + Place3D<T>(layout, m, k, rows, cols) * size;
             uint64_t s;
-            if (PixelAt<T>(c, m0 + m, k0 + k, &s)) {
+            if (PixelAt<T>(c, m0 + row_of(m), k0 + column_of(k), &s)) {
                 MoveElement(to, d, Mem::L1, Wrapped(src.offset() + s, boundary), size, defined);
             } else {
                 std::memcpy(Local(to, d), &pad, size);
@@ -154,9 +162,11 @@ void SetLoadDataPaddingValue(const T padValue) {
 template <typename... None>
 void SetLoadDataRepeat(const LoadDataRepeatParam& p, ascsim::Loc loc = ascsim::Loc::Here()) {
     ascsim::support::SetLoadDataRepeat<None...>();
-    if (p.repeatTime != 1)
-        ascsim::Fail(ascsim::CallSite("SetLoadDataRepeat", loc), "unsupported",
-                     "repeatTime %u: only one iteration a call is modelled", p.repeatTime);
+    ascsim::CheckRange(ascsim::CallSite("SetLoadDataRepeat", loc), "repeatMode", p.repeatMode, 0, 1);
+    ascsim::CubeState& cube = ascsim::Core().cube;
+    cube.repeat_stride = p.repeatStride;
+    cube.repeat_time = p.repeatTime;
+    cube.repeat_mode = p.repeatMode;
 }
 
 template <typename T, const IsResetLoad3dConfig& config = IS_RESER_LOAD3D_DEFAULT_CONFIG>
