@@ -20,6 +20,7 @@ from hybrid_ops.models.releases import check_release
 
 EXPORTERS = ("dynamo", "legacy")
 CHUNKS = ("node", "subgraph")
+EXPERTS = ("subgraph", "node")
 # Longest prompt of a prefill graph without fixed capacity, and its example's length.
 MAX_PROMPT = 2048
 EXAMPLE_PROMPT = 8
@@ -76,13 +77,22 @@ def build_decode(
     soc: str = "ascend310p",
     exporter: str = "dynamo",
     max_seq_len: int | None = None,
+    experts: str = "subgraph",
     **options: Any,
 ) -> onnx_ir.Model:
     """`export_decode` without writing; `options` go to the exporter."""
     check_release("export")
     check.choice("export", "exporter", exporter, EXPORTERS)
+    check.choice("export", "experts", experts, EXPERTS)
     target, capacity = profile(target), _capacity(max_seq_len)
-    step = DecodeStep(model, soc=soc, accepted=target.gaps, capacity=capacity, scatter=target.scatter)
+    step = DecodeStep(
+        model,
+        soc=soc,
+        accepted=target.gaps,
+        capacity=capacity,
+        scatter=target.scatter,
+        node_experts=experts == "node",
+    )
     example = decode_example(text_config(model), next(model.parameters()).dtype, capacity=capacity)
     if exporter == "legacy":
         axes = {
@@ -113,6 +123,7 @@ def build_prefill(
     max_prompt: int | None = None,
     last_logits: bool = False,
     chunk: str = "node",
+    experts: str = "subgraph",
     **options: Any,
 ) -> onnx_ir.Model:
     """`export_prefill` without writing; `options` go to the exporter."""
@@ -126,6 +137,7 @@ def build_prefill(
             allowed=f"2..{capacity}" if capacity else "2 or more", soc="every SoC",
         )  # fmt: skip
     check.choice("export", "chunk", chunk, CHUNKS)
+    check.choice("export", "experts", experts, EXPERTS)
     graph = Prefill(
         model,
         soc=soc,
@@ -133,6 +145,7 @@ def build_prefill(
         capacity=capacity,
         last_only=last_logits,
         node=chunk == "node",
+        node_experts=experts == "node",
     )
     example = prefill_example(model, next(model.parameters()).dtype, min(EXAMPLE_PROMPT, longest))
     axes: dict[str, dict[int, str]] = {
@@ -167,6 +180,7 @@ def export_decode(
     private_domain: bool = False,
     exporter: str = "dynamo",
     max_seq_len: int | None = None,
+    experts: str = "subgraph",
 ) -> Path:
     """Export one decode step of `model` (e.g. Qwen3_5ForCausalLM) to `path`; returns the path.
 
@@ -175,9 +189,12 @@ def export_decode(
     cache grows: attention_mask axis 1 (past + 1) and past_kv_cache axis 3 (past) are dynamic. Batch is 1.
     `target` is a profile name (`lite-2.9`, `lite-2.7`, `lite-2.4`); for releases that cannot leave an optional input out
     in the middle, num_accepted_tokens is not wired (it changes nothing when every row names slot 0).
-    `exporter` is torch's "dynamo" (opset 18) or "legacy" (TorchScript, opset 17).
+    `exporter` is torch's "dynamo" (opset 18) or "legacy" (TorchScript, opset 17). `experts` writes routed experts as
+    a "subgraph" that gathers their weights, or as four operators per layer ("node").
     """
-    exported = build_decode(model, target=target, soc=soc, exporter=exporter, max_seq_len=max_seq_len)
+    exported = build_decode(
+        model, target=target, soc=soc, exporter=exporter, max_seq_len=max_seq_len, experts=experts
+    )
     return save_model(exported, path, private_domain=private_domain)
 
 
@@ -193,6 +210,7 @@ def export_prefill(
     max_prompt: int | None = None,
     last_logits: bool = False,
     chunk: str = "node",
+    experts: str = "subgraph",
 ) -> Path:
     """Export the prefill of `model` to `path`; returns the path.
 
@@ -200,7 +218,8 @@ def export_prefill(
     cache is zero-padded to that many columns). The graph is right for prompts of up to `max_prompt` tokens (by default
     `max_seq_len`, else 2048), which it cannot check itself; the number stands in the file's metadata (`max_prompt`).
     `last_logits` computes logits of the last unmasked token only. `chunk` writes the chunked gated delta rule as
-    its operator ("node") or as a "subgraph" of matrix products in float32.
+    its operator ("node") or as a "subgraph" of matrix products in float32; `experts` as in `export_decode`, where the
+    subgraph runs every expert on every token.
     """
     exported = build_prefill(
         model,
@@ -211,5 +230,6 @@ def export_prefill(
         max_prompt=max_prompt,
         last_logits=last_logits,
         chunk=chunk,
+        experts=experts,
     )
     return save_model(exported, path, private_domain=private_domain)

@@ -41,8 +41,9 @@ class DecodeStep(HybridGraph):
         accepted: bool = True,
         capacity: int | None = None,
         scatter: bool = False,
+        node_experts: bool = False,
     ) -> None:
-        super().__init__(model, soc=soc, few=True)
+        super().__init__(model, soc=soc, few=True, node_experts=node_experts)
         self.accepted = accepted
         self.capacity = capacity
         self.scatter = scatter

@@ -90,13 +90,14 @@ def hidden_bias(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 class HybridGraph(nn.Module):
     """Base of the two graphs; submodules carry the names they have in the checkpoint of a text model."""
 
-    def __init__(self, model: Any, *, soc: str, few: bool) -> None:
+    def __init__(self, model: Any, *, soc: str, few: bool, node_experts: bool = False) -> None:
         super().__init__()
         check_model_layers(model, soc)
         self.model: Any = text_model(model)
         self.lm_head: nn.Module = model.lm_head
         self.soc = soc
         self.few = few
+        self.node_experts = node_experts
         self.rope: torch.Tensor
         self.register_buffer("rope", rope_table(self.model.rotary_emb), persistent=False)
 
@@ -144,4 +145,5 @@ class HybridGraph(nn.Module):
         """Both residual connections and the feed-forward block."""
         hidden = hidden + mixed
         normed = layer.post_attention_layernorm(hidden)
-        return hidden + experts.feed_forward(layer.mlp, normed, few=self.few)
+        node_soc = self.soc if self.node_experts else None
+        return hidden + experts.feed_forward(layer.mlp, normed, few=self.few, node_soc=node_soc)

@@ -53,8 +53,9 @@ class Prefill(HybridGraph):
         capacity: int | None = None,
         last_only: bool = False,
         node: bool = True,
+        node_experts: bool = False,
     ) -> None:
-        super().__init__(model, soc=soc, few=False)
+        super().__init__(model, soc=soc, few=False, node_experts=node_experts)
         self.capacity = capacity
         self.last_only = last_only
         self.image_token = image_token(model)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from hybrid_ops import check
+from hybrid_ops.models import moe_graph
 
 
 def is_sparse(mlp: Any) -> bool:
@@ -56,13 +57,21 @@ def routed_all(experts: Any, hidden: torch.Tensor, index: torch.Tensor, weight: 
     return torch.matmul(active, experts.down_proj.transpose(1, 2)).sum(dim=0)
 
 
-def feed_forward(mlp: Any, hidden: torch.Tensor, *, few: bool) -> torch.Tensor:
-    """A layer's feed-forward block, dense or sparse, on `[B, T, H]`; `few` chooses the form for the experts."""
+def feed_forward(mlp: Any, hidden: torch.Tensor, *, few: bool, node_soc: str | None = None) -> torch.Tensor:
+    """A layer's feed-forward block, dense or sparse, on `[B, T, H]`.
+
+    `few` chooses the form for the experts; with `node_soc` they and the router are operators of that SoC instead.
+    """
     if not is_sparse(mlp):
         return mlp(hidden)
     rows = hidden.reshape(-1, hidden.shape[-1])
-    _, weight, index = mlp.gate(rows)
-    out = (routed_few if few else routed_all)(mlp.experts, rows, index, weight)
+    if node_soc is not None:
+        # A Reshape between node and cast: Lite's optimizer takes every Custom output for float32 and drops the cast.
+        out = moe_graph.routed(mlp, rows, node_soc).reshape(hidden.shape).to(hidden.dtype)
+        out = out.reshape(rows.shape)
+    else:
+        _, weight, index = mlp.gate(rows)
+        out = (routed_few if few else routed_all)(mlp.experts, rows, index, weight)
     if getattr(mlp, "shared_expert", None) is not None:
         out = out + torch.sigmoid(mlp.shared_expert_gate(rows)) * mlp.shared_expert(rows)
     return out.reshape(hidden.shape)
