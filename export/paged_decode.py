@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir
 import torch
 
-from hybrid_ops import check, contract
+from hybrid_ops import check
 from hybrid_ops.export import legacy_export
 from hybrid_ops.export.decode import EXPORTERS, decode_example
 from hybrid_ops.export.decode_graph import DecodeStep, states_from_cache, step_inputs
@@ -21,6 +21,7 @@ from hybrid_ops.export.hybrid_graph import text_config
 from hybrid_ops.export.onnx_export import export_module
 from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
 from hybrid_ops.export.save import save_model
+from hybrid_ops.models.paged_step import paged_attention_step, pool_dtype
 from hybrid_ops.models.qwen3_5 import linear_attention_step
 from hybrid_ops.paged.host_plan import HostPlan
 
@@ -29,17 +30,10 @@ PAST = tuple(f"past_{name}" for name in STATES)
 OUTPUT_NAMES = ("logits", *(f"present_{name}" for name in STATES))
 CONTIGUOUS_INPUTS = ("input_ids", "position_ids", *PAST, "context_lens")
 PAGED_INPUTS = (*CONTIGUOUS_INPUTS, "block_tables", "slot_mapping")
-ATTENTION, CACHE = "hybrid_paged_attention", "hybrid_reshape_and_cache"
 
 
 def _refuse(argument: str, wrong: str, got: object, allowed: object, soc: str) -> check.HybridOpsError:
     return check.refuse("export", argument, wrong, got=got, allowed=allowed, soc=soc)
-
-
-def cache_dtype(dtype: torch.dtype, soc: str) -> torch.dtype:
-    """Dtype of the pools: the model's where the SoC's attention takes it, else float16."""
-    kinds = contract.load()[ATTENTION].input("key_cache").dtypes[check.find_soc(None, soc)]
-    return dtype if str(dtype).removeprefix("torch.") in kinds else torch.float16
 
 
 class PagedDecodeStep(DecodeStep):
@@ -87,17 +81,12 @@ class PagedDecodeStep(DecodeStep):
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
         """Output `[1, 1, C]` of an attention layer, and the pools with the new token."""
         query, gate, key, value = self.heads(layer, hidden, rotary)
-        kind = pools[0].dtype
-        rows = [x.reshape(1, x.shape[1], x.shape[3]).to(kind) for x in (query, key, value)]
-        keys, values = torch.ops.hybrid_ops.hybrid_reshape_and_cache_functional(
-            key=rows[1], value=rows[2], key_cache=pools[0], value_cache=pools[1], slot_mapping=places[1]
+        rows = [x.reshape(1, x.shape[1], x.shape[3]) for x in (query, key, value)]
+        out, pools = paged_attention_step(
+            *rows, pools, self.first, context_lens, *places, scale=float(layer.scaling)
         )
-        out, _ = torch.ops.hybrid_ops.hybrid_paged_attention_functional(
-            query=rows[0], key_cache=keys, value_cache=values, sequence_ids=self.first, positions=context_lens - 1,
-            context_lens=context_lens, block_tables=places[0], scale_value=float(layer.scaling), causal=True,
-        )  # fmt: skip
-        mixed = out.reshape(1, 1, -1).to(hidden.dtype) * torch.sigmoid(gate)
-        return layer.o_proj(mixed), (keys, values)
+        mixed = out[None] * torch.sigmoid(gate)
+        return layer.o_proj(mixed), pools
 
     def forward(  # type: ignore[override]
         self,
@@ -145,7 +134,7 @@ def paged_example(
     del inputs["attention_mask"]
     full, _, heads, _, size = cache.shape
     for name in ("past_key_cache", "past_value_cache"):
-        inputs[name] = torch.zeros(full // 2 * pages, page_size, heads, size, dtype=cache_dtype(dtype, soc))
+        inputs[name] = torch.zeros(full // 2 * pages, page_size, heads, size, dtype=pool_dtype(dtype, soc))
     inputs["context_lens"] = torch.ones(1, dtype=torch.int32)
     if table_width is not None:
         inputs["block_tables"] = torch.zeros(1, table_width, dtype=torch.int32)
@@ -198,8 +187,8 @@ def export_paged_decode(
 
     With `max_seq_len` L the key and value caches are [n_full, L, KH, D] and context_lens says how many tokens they hold,
     the current one included. With `pages` P and `page_size` they are pools [n_full * P, page_size, KH, D], and block_tables
-    [1, `table_width`] and slot_mapping [1] say where the sequence stands in layer 0's pages. The new token is written by
-    HybridReshapeAndCache, read by HybridPagedAttention. `target`, `soc`, `exporter` as for `export_decode`.
+    [1, `table_width`] and slot_mapping [1] say where the sequence stands in layer 0's pages. `target`,
+    `soc`, `exporter` as for `export_decode`.
     """
     return save_model(build_paged_decode(model, **options), path, private_domain=private_domain)
 

@@ -7,8 +7,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = ("python", "export", "sim", "op_host", "op_kernel")
 SUFFIXES = {".py", ".h", ".cpp", ".j2", ".toml", ".sh", ""}
-# Entries whose purpose is one named operator: model adapters, and the ruDNN-shaped function.
-ENTRIES = ("python/hybrid_ops/models/", "python/hybrid_ops/gated_delta.py", "python/hybrid_ops/contract.json")
+# Entries whose purpose is one named operator: model adapters, and the ruDNN-shaped functions.
+ENTRIES = (
+    "python/hybrid_ops/models/",
+    "python/hybrid_ops/paged/",
+    "python/hybrid_ops/moe/",
+    "python/hybrid_ops/gated_delta.py",
+    "python/hybrid_ops/contract.json",
+)
 
 
 def own_files(name: str) -> tuple[str, ...]:
