@@ -77,7 +77,7 @@ def test_decode_with_experts_as_nodes(family, exporter, capacity, tmp_path):
 def test_prefill_with_experts_as_nodes(tmp_path):
     """The number of tokens is dynamic: prompts of other lengths than the example's."""
     model = small_model("qwen3_next")
-    path = export_prefill(model, tmp_path / "p.onnx", experts="node", max_seq_len=CAPACITY, exporter="legacy")
+    path = export_prefill(model, tmp_path / "p.onnx", experts="node", max_seq_len=CAPACITY)
     assert check_file(path) == [] and {kinds(path)[name] for name in MOE} == {3}
     runner = GraphRunner(path, backend="reference")
     for length in (1, 8, 33):
