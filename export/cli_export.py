@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,6 +52,9 @@ def export(
     ] = "node",
     private_domain: Annotated[bool, typer.Option(help="keep Custom nodes in a domain of their own")] = False,
     seed: Annotated[int, typer.Option(help="seed of random weights")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="2: prefill and decode at the same time")] = min(
+        2, os.cpu_count() or 1
+    ),
 ) -> None:
     """Export prefill and decode graphs with Custom nodes for MindSpore Lite.
 
@@ -90,6 +94,7 @@ def export(
             weights=weights,
             seed=seed,
             private_domain=private_domain,
+            jobs=jobs,
             stage=stage,
         )
     console = Console(emoji=False, width=None if sys.stdout.isatty() else 118)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +18,7 @@ import onnx_ir
 import torch
 
 from hybrid_ops import check
-from hybrid_ops.export import lite_rules
+from hybrid_ops.export import lite_rules, lite_run
 from hybrid_ops.export.decode import CHUNKS, EXPORTERS, build_decode, build_prefill
 from hybrid_ops.export.model_source import DTYPES, Source, open_source, without_weights
 from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
@@ -75,6 +77,7 @@ def export_generation(
     seed: int = 0,
     private_domain: bool = False,
     shard_bytes: int = SHARD_BYTES,
+    jobs: int = 1,
     stage: Stage = _silent,
 ) -> list[Exported]:
     """Export `model` (a config.json, or a folder with one and perhaps a safetensors checkpoint) into folder `out`.
@@ -83,7 +86,8 @@ def export_generation(
     default with a checkpoint; files of `shard_bytes` beside each graph), "reference" (data stay in the checkpoint, which
     must lie in `out`; the graphs then stand in `out` itself) or "random" (the default without one, from `seed`).
     Nothing of the weights is held in memory but the tensor being written, except by the "legacy" exporter. `stage(name)`
-    is entered for every step and yields `tick(done, total)` in bytes. For the rest see `export_decode`, `export_prefill`.
+    is entered for every step and yields `tick(done, total)` in bytes. With `jobs` of 2 and more the prefill is exported
+    by a process of its own meanwhile; the caller's module must then bear being imported there. For the rest see `export_decode`, `export_prefill`.
     Errors: HybridOpsError before anything is traced for refused arguments and sources; those of `save_model`.
     """
     soc = check.find_soc(None, soc)
@@ -100,6 +104,17 @@ def export_generation(
     kind = weights or ("random" if source.folder is None else "copy")
     check.choice("export", "weights", kind, WEIGHTS, soc)
     supply = _weights(source, kind, seed, exporter, out, soc)
+    if component == "all" and jobs > 1:
+        both = {
+            "target": target, "soc": soc, "exporter": exporter, "dtype": dtype, "max_seq_len": max_seq_len,
+            "max_prompt": max_prompt, "last_logits": last_logits, "chunk": chunk, "weights": kind, "seed": seed,
+            "private_domain": private_domain, "shard_bytes": shard_bytes,
+        }  # fmt: skip
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, spawn, lite_run.die_with_parent) as pool, stage("prefill"):
+            prefill = pool.submit(export_generation, model, out, component="prefill", **both)
+            decoded = export_generation(model, out, component="decode", **both, stage=stage)
+            return [*prefill.result(), *decoded]
     options: dict[str, Any] = {
         "target": target,
         "soc": soc,

@@ -12,6 +12,12 @@ from typing import TextIO
 
 GRACE_SECONDS = 5
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBRARY = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """Called in a child: the kernel ends it when the thread that made it ends, however that comes about."""
+    _LIBRARY.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run(
@@ -26,11 +32,6 @@ def run(
     `folder` is the working directory: converters drop kernel_meta and the like there. When the caller is interrupted
     the whole group is ended; when it is killed outright the kernel ends the converter.
     """
-    library = ctypes.CDLL(None, use_errno=True)
-
-    def die_with_parent() -> None:
-        library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
     process = subprocess.Popen(
         list(command),
         env=dict(environment),

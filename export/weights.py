@@ -7,6 +7,7 @@ checkpoint or a recipe that is run when the file is written, one tensor at a tim
 from __future__ import annotations
 
 import math
+import warnings
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 import onnx_ir
+import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from hybrid_ops import check
@@ -177,6 +179,15 @@ def attach(model: onnx_ir.Model, weights: Weights, base: Path) -> onnx_ir.Model:
     return model
 
 
+def transposed(array: np.ndarray, perm: tuple[int, ...]) -> np.ndarray:
+    """`np.transpose(array, perm)` in a memory of its own; by torch, whose copy goes in blocks and is 4 times faster."""
+    bits = array.view(np.dtype(f"i{array.itemsize}"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # mapped files are read-only, and nothing is written
+        source = torch.from_numpy(bits)
+    return source.permute(perm).contiguous().numpy().view(array.dtype)
+
+
 def fold_transposes(model: onnx_ir.Model) -> onnx_ir.Model:
     """Store weights the way they are used: a weight read only through one Transpose is stored transposed (in place)."""
     for name, value in list(model.graph.initializers.items()):
@@ -189,7 +200,7 @@ def fold_transposes(model: onnx_ir.Model) -> onnx_ir.Model:
         perm = tuple(users[0].attributes["perm"].as_ints())
         shape = tuple(int(tensor.shape[axis]) for axis in perm)  # type: ignore[arg-type]
         turned = lazy(
-            lambda tensor=tensor, perm=perm: np.ascontiguousarray(np.transpose(tensor.numpy(), perm)),  # type: ignore[misc]
+            lambda tensor=tensor, perm=perm: transposed(tensor.numpy(), perm),  # type: ignore[misc]
             f"{name}.transposed",
             tensor.dtype.numpy(),
             shape,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -20,8 +23,16 @@ pytest.importorskip("transformers")
 from one_weight import one_weight  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
-from hybrid_ops import HybridOpsError, runtime  # noqa: E402
-from hybrid_ops.export import GraphRunner, check_file, decode_graph, generation, prefill_graph, save  # noqa: E402
+from hybrid_ops import HybridOpsError, check, runtime  # noqa: E402
+from hybrid_ops.export import (  # noqa: E402
+    GraphRunner,
+    check_file,
+    decode_graph,
+    generation,
+    prefill_graph,
+    save,
+    weights,
+)
 from hybrid_ops.export.accuracy import agreement, bound_of  # noqa: E402
 from hybrid_ops.export.checkpoint import Checkpoint  # noqa: E402
 from hybrid_ops.export.cli_export import app  # noqa: E402
@@ -81,8 +92,6 @@ IDS = torch.arange(3, 14)[None]
 
 def test_by_reference(folder, model, tmp_path, monkeypatch):
     """Large weights stay in the checkpoint, tied ones once; the graphs stand above it and run from there."""
-    from hybrid_ops.export import weights
-
     monkeypatch.setattr(weights, "SMALL", 4096)
     before = digest(folder)
     done = generation.export_generation(folder, tmp_path, weights="reference", dtype="fp32", max_prompt=64)
@@ -119,8 +128,9 @@ def test_by_copy_in_shards(folder, model, tmp_path, monkeypatch):
 
 
 def test_both_folders(folder, model, tmp_path):
+    """Prefill and decode at the same time, by two processes."""
     done = generation.export_generation(
-        folder, tmp_path, dtype="fp32", exporter="legacy", max_prompt=64, chunk="subgraph"
+        folder, tmp_path, dtype="fp32", exporter="legacy", max_prompt=64, chunk="subgraph", jobs=2
     )
     assert [str(item.path.relative_to(tmp_path)) for item in done] == [
         "prefill/qwen3_5_llm_prefill.onnx",
@@ -128,6 +138,22 @@ def test_both_folders(folder, model, tmp_path):
     ]
     whole_prompt(done[0].path, model, IDS)
     one_step(done[1].path, model, IDS)
+
+
+def test_a_refusal_comes_whole_from_another_process():
+    refusal = check.refuse("export", "weights", "not there", got=1, allowed="2", soc="every SoC", hint="copy")
+    again = pickle.loads(pickle.dumps(refusal))
+    assert type(again) is HybridOpsError and str(again) == str(refusal)
+
+
+def test_weights_are_turned_bit_by_bit():
+    bits = np.arange(2 * 3 * 5, dtype=np.uint16).reshape(2, 3, 5) * 2111
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        array = bits.view(dtype)
+        array.flags.writeable = False
+        turned = weights.transposed(array, (2, 0, 1))
+        assert turned.dtype == dtype and turned.flags.c_contiguous
+        assert np.array_equal(turned.view(np.uint16), np.transpose(bits, (2, 0, 1)))
 
 
 def test_half_precision_from_a_float32_checkpoint(folder, tmp_path):

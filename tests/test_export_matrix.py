@@ -53,6 +53,6 @@ def test_a_trial_finds_what_differs(tmp_path, monkeypatch):
         "export: target"
     )
     twin = dataclasses.replace(
-        trial, form=dataclasses.replace(form, exporter="dynamo"), attributes=[], nodes=1
+        trial, form=dataclasses.replace(form, exporter="dynamo"), attributes=[], work={}
     )
     assert len(matrix.twins([trial, twin])) == 2
