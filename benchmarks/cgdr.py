@@ -31,7 +31,7 @@ CHIPS = (("Ascend310P3", 0), ("Ascend910B3", 0), ("Ascend910B3", 1))  # chip, dt
 PEER_NRMSE = 1e-2  # a peer rounds w, u, h and its new values to the input's dtype
 REPORTED = 128  # tokens of the call whose reports --peer-reports prints
 HELD = 64  # tokens of the call whose result is compared with the meaning before anything is timed
-console = Console(soft_wrap=True, highlight=False, width=150)
+console = Console(soft_wrap=True, highlight=False, width=200)
 
 
 def gate(only: str) -> bool:
@@ -88,7 +88,7 @@ def print_reports(peer: Chain, shape: GatedDelta) -> None:
 
 def cycles_table(shape: GatedDelta, lengths: list[int], peers: list[Chain]) -> Table:
     table = Table(
-        "chip", "state", "T", "cycles", "cycles / token", "µs", "memory floor", "vector floor", "cycles / floor",
+        "chip", "state", "T", "cycles", "cycles / token", "µs", "memory floor", "vector floor", "cube floor", "cycles / floor",
         "decode operator", "ours / decode", *(("peer", "ours / peer") if peers else ()),
         title=f"{OP}, {shape.model}, one sequence", title_justify="left",
     )  # fmt: skip
@@ -110,7 +110,7 @@ def cycles_table(shape: GatedDelta, lengths: list[int], peers: list[Chain]) -> T
             table.add_row(
                 chip.variant, arrays["initial_state"].dtype.name, str(tokens), f"{ours.cycles:,.0f}",
                 f"{ours.cycles / tokens:,.0f}", f"{ours.timing['us']:.0f}{mark}", f"{floors.memory_cycles:,.0f}",
-                f"{floors.vector_cycles:,.0f}", f"{ours.ratio or 0:.2f}", f"{decode:,.0f}", f"{ours.cycles / decode:.2f}",
+                f"{floors.vector_cycles:,.0f}", f"{floors.cube_cycles:,.0f}", f"{ours.ratio or 0:.2f}", f"{decode:,.0f}", f"{ours.cycles / decode:.2f}",
                 *theirs,
             )  # fmt: skip
     return table
@@ -139,7 +139,7 @@ def main() -> int:
     for model in options.model:
         console.print(cycles_table(SHAPES[model], options.tokens, peers))
     console.print(
-        "cycles: timing replay of the simulator; vector floor: products with the state on the vector units"
+        "cycles: timing replay of the simulator; floors: see python/hybrid_ops/ops/chunk_gated_delta_rule.py"
     )
     console.print("* uncalibrated: no public measurement of this chip; compare variants, do not quote µs")
     return 0

@@ -184,14 +184,12 @@ def constant_faults(
         yield "actual_seq_lengths", fault, "write lengths, not offsets, that add up to T"
 
 
-def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
-    """Cycles that no kernel can beat which multiplies with the state on the vector units, every length full.
+def _token_form(given: Mapping[str, check.Spec]) -> list[roofline.Pass]:
+    """Sweeps of a kernel that multiplies with the state on the vector units, token by token, in fp32.
 
-    Memory: every tensor is moved once. Vector, in fp32 per row and state element: two multiplies and two block reductions
-    (S k and S q), a multiply and an addition (update); the state is cast once per sequence and way unless it is fp32.
-    Decay, gates and products inside a chunk are left out. Products on the cube unit are not bound by this.
+    Per row and state element two multiplies and two block reductions (S k and S q), a multiply and an addition (update); the
+    state is cast once per sequence and way unless it is fp32.
     """
-    given = {name: spec for name, spec in specs.items() if spec is not None}
     state, rows = given["initial_state"], int(given["value"].shape[0])
     elements = int(np.prod(state.shape[1:], dtype=np.int64))
     passes = [
@@ -201,9 +199,51 @@ def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
     ]
     if state.dtype != "float32":
         passes.append(roofline.Pass("Cast.f16f32", 2 * int(state.shape[0]) * elements))
+    return passes
+
+
+def _chunk_form(given: Mapping[str, check.Spec]) -> tuple[list[roofline.Pass], list[roofline.Product]]:
+    """Sweeps and products of a kernel that takes CHUNK tokens at a time, operands of the products in the input's dtype.
+
+    Products: k k^T and q k^T per key head, the inverse and the weights applied to the values, all four triangular, so half
+    of them; S k, S q and the update of S per value head. Sweeps: decays between the tokens of a chunk and their two uses; the
+    state scaled and cast once per chunk; values less what the state gives for them, scaled and cast. Neither the inverse itself
+    nor a second product for precision is counted.
+    """
+    state, query = given["initial_state"], given["query"]
+    rows, key_heads, key_dim = (int(n) for n in query.shape)
+    heads, value_dim = (int(n) for n in given["value"].shape[1:])
+    chunk = min(CHUNK, rows)
+    elements = -(-rows // CHUNK) * int(np.prod(state.shape[1:], dtype=np.int64))
+    pairs, values = rows * chunk / 2 * heads, rows * heads * value_dim
+    passes = [
+        roofline.Pass("Exp.f32", pairs),
+        roofline.Pass("Mul.f32", 2 * pairs + elements + values),
+        roofline.Pass("Sub.f32", values),
+        roofline.Pass("Cast.f16f32", elements + values),
+    ]
+    products = [
+        roofline.Product(rows, key_dim, chunk / 2, query.dtype, 2 * key_heads),
+        roofline.Product(rows, chunk / 2, value_dim, query.dtype, 2 * heads),
+        roofline.Product(rows, key_dim, value_dim, query.dtype, 3 * heads),
+    ]
+    return passes, products
+
+
+def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
+    """Cycles that no kernel can beat, every length full: of the token form or of the chunk form, whose floor is lower.
+
+    Memory: every tensor is moved once.
+    """
+    given = {name: spec for name, spec in specs.items() if spec is not None}
     read = sum(roofline.size(spec) for spec in given.values())
-    written = roofline.size(given["value"]) + roofline.size(state)
-    return roofline.floors(read, written, passes, soc)
+    written = roofline.size(given["value"]) + roofline.size(given["initial_state"])
+    passes, products = _chunk_form(given)
+    forms = (
+        roofline.floors(read, written, _token_form(given), soc),
+        roofline.floors(read, written, passes, soc, products),
+    )
+    return min(forms, key=lambda form: form.cycles)
 
 
 def _make(
