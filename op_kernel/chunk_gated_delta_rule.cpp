@@ -14,6 +14,8 @@
 #include "common/sequence_walk.h"
 #if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
 #include "chunk_gated_delta_rule/cube_910b.h"
+#elif defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
+#include "chunk_gated_delta_rule/cube_310p.h"
 #endif
 
 namespace hybrid_ops {
@@ -147,6 +149,16 @@ __aicore__ inline void Run(const Data& data, const Arguments& arguments) {
     kernel.Release(pipe);
 }
 
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
+__aicore__ inline void RunCube(const Data& data, const Arguments& arguments) {
+    AscendC::TPipe pipe;
+    CubeKernel kernel(data);
+    kernel.Init(pipe, arguments);
+    kernel.Process();
+    kernel.Release(pipe);
+}
+#endif
+
 }  // namespace cgdr
 }  // namespace hybrid_ops
 
@@ -163,7 +175,7 @@ extern "C" __global__ __aicore__ void chunk_gated_delta_rule(GM_ADDR query, GM_A
 #endif
     const hybrid_ops::cgdr::Arguments arguments{
         query, key, value, beta, initial_state, actual_seq_lengths, g, out, final_state};
-    // Keys as in chunk_gated_delta_rule_tiling.h: bit 0 a tail, 2 the cube path of split cores.
+    // Keys as in chunk_gated_delta_rule_tiling.h: bit 0 a tail, bit 1 the cube path.
     if (TILING_KEY_IS(0)) {
         hybrid_ops::cgdr::Run<false>(data, arguments);
     } else if (TILING_KEY_IS(1)) {
@@ -174,5 +186,7 @@ extern "C" __global__ __aicore__ void chunk_gated_delta_rule(GM_ADDR query, GM_A
         hybrid_ops::cgdr::split::RunCube<DTYPE_QUERY, DTYPE_INITIAL_STATE>(
             data, arguments, AscendC::GetUserWorkspace(workspace));
     }
+#elif defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
+    if (TILING_KEY_IS(2)) hybrid_ops::cgdr::RunCube(data, arguments);
 #endif
 }

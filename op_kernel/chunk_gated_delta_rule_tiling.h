@@ -154,6 +154,65 @@ inline bool PlanBuffers(ChunkGatedDeltaRuleTilingData& t, uint32_t stateBytes,
     return false;
 }
 
+// Cube path of a combined core (ascend310p): elements of its buffers, for items of t.valueStep columns.
+constexpr uint32_t kChunkTokens = 64;
+constexpr uint32_t kChunkSquare = kChunkTokens * kChunkTokens;
+constexpr uint32_t kMostGateHeads = 16;  // whose gates a chunk fetches
+
+inline uint32_t Larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+inline uint32_t CubeGateHeads(const ChunkGatedDeltaRuleTilingData& t) {
+    return t.valueHeads < kMostGateHeads ? t.valueHeads : kMostGateHeads;
+}
+inline uint32_t CubeLanding(const ChunkGatedDeltaRuleTilingData& t) { return kChunkTokens * t.valueStep; }
+inline uint32_t CubeFront(const ChunkGatedDeltaRuleTilingData& t) {
+    return PadTo(t.valueStep * t.keyDim / 2, 256);
+}
+inline uint32_t CubeBack(const ChunkGatedDeltaRuleTilingData& t) {
+    return Larger(Larger(CubeFront(t), kChunkTokens * t.valueStep), 2 * kChunkSquare);
+}
+inline uint32_t CubeTileHalves(const ChunkGatedDeltaRuleTilingData& t) {
+    const uint32_t inputs = 3 * kChunkTokens * (2 * t.keyDim + t.valueStep);
+    const uint32_t prepared = 2 * (2 * kChunkTokens * t.keyDim + 4 * kChunkSquare);
+    return inputs + prepared + 2 * t.valueStep * t.keyDim + 2 * kChunkTokens * t.valueStep + 3 * kChunkSquare;
+}
+inline uint64_t CubeLocalBytes(const ChunkGatedDeltaRuleTilingData& t) {
+    const uint32_t gates = kChunkTokens * CubeGateHeads(t) + 16;
+    uint64_t floats = t.valueStep * t.keyDim + CubeLanding(t) + 3 * kChunkSquare;
+    floats +=
+        gates + 3 * kChunkTokens * 16 + 2 * kChunkTokens * 8 + 256 + 7 * 64;  // vectors, tables of gates
+    floats += 2 * 512 + 3 * 64 + t.entries + 8;                               // of the inverse; lengths
+    const uint64_t halves =
+        gates + 2 * kChunkTokens * t.keyDim + CubeFront(t) + CubeBack(t) + kChunkTokens * t.valueStep;
+    return floats * 4 + halves * 2 + 512;
+}
+
+// Items of the cube path; false: the vector path has to take the shape.
+inline bool PlanCube(ChunkGatedDeltaRuleTilingData& t, uint32_t& blocks,
+                     const ChunkGatedDeltaRulePlatform& p) {
+    // A chunk costs as much as this many columns more, whatever its columns (measured in the timing model).
+    constexpr uint32_t kChunkColumns = 240;
+    if (p.paddedMoves || t.keyDim % 16 != 0 || t.valueDim % 16 != 0) return false;
+    if (t.valueHeads > kMostGateHeads && t.valueHeads % kMostGateHeads != 0) return false;
+    // Short sequences fill no chunk.
+    if (t.tokens < 16 * t.sequences) return false;
+    uint64_t least = ~0ull;
+    uint32_t best = 0;
+    for (t.valueStep = 16; t.valueStep <= t.valueDim; t.valueStep += 16) {
+        if (CubeLocalBytes(t) > p.localBytes || t.valueStep * t.keyDim > 16384 || t.valueStep > 128) break;
+        const uint64_t items = uint64_t(t.valueHeads) * ((t.valueDim + t.valueStep - 1) / t.valueStep);
+        const uint64_t cost = (items + p.cores - 1) / p.cores * (t.valueStep + kChunkColumns);
+        if (cost > least) continue;
+        least = cost;
+        best = t.valueStep;
+    }
+    if (best == 0) return false;
+    t.valueStep = best;
+    t.valueSteps = (t.valueDim + best - 1) / best;
+    const uint32_t items = t.valueHeads * t.valueSteps;
+    blocks = items < p.cores ? items : p.cores;
+    return true;
+}
+
 }  // namespace cgdr
 }  // namespace hybrid_ops
 
@@ -192,6 +251,14 @@ inline ChunkGatedDeltaRulePlan PlanChunkGatedDeltaRule(const ChunkGatedDeltaRule
     const bool valueTail = t.valueDim % t.unitRows != 0;
     t.spans = valueTail ? t.valueHeads : 1;
     plan.tilingKey = valueTail || t.keyDim % 16 != 0 ? kChunkGatedDeltaRuleTail : 0;
+
+    if (s.sequences != 0 && PlanCube(t, plan.blockDim, p)) {
+        plan.data = t;
+        plan.tilingKey = kChunkGatedDeltaRuleCube;
+        plan.fits = true;
+        return plan;
+    }
+    t.valueStep = 0;
 
     const uint32_t spanUnits = t.valueHeads / t.spans * t.headUnits;
     uint64_t least = ~0ull;

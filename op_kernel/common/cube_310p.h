@@ -63,6 +63,7 @@ struct CubeTile {
     uint32_t rows = 0;    // between two columns of fractals
     uint32_t filled = 0;  // number of its last fill and of its last load; 0: none
     uint32_t loaded = 0;
+    uint32_t arrived = 0;  // of its last fill from global memory
 };
 
 // A matrix in L0C.
@@ -123,6 +124,7 @@ class Cube310p {
         summed_.Init(pipe);
         read_.Init(pipe);
         used_.Init(pipe);
+        arrived_.Init(pipe);
     }
     __aicore__ inline void Release(AscendC::TPipe& pipe) {
         used_.Take(usedSlot_[0]);
@@ -130,6 +132,8 @@ class Cube310p {
         summed_.Release(pipe);
         read_.Release(pipe);
         used_.Release(pipe);
+        for (; oldest_ != newest_; ++oldest_) arrived_.Take(delivery_[oldest_ % kDeliveries].flag);
+        arrived_.Release(pipe);
     }
 
     // Room in L1 for a matrix [rows, columns].
@@ -177,28 +181,57 @@ class Cube310p {
             AscendC::DataCopyParams(uint16_t(columns / kFractal), uint16_t(n), 0, uint16_t(tile.rows - n)));
         EndFill(tile);
     }
-    // tile <- rows [n, columns] in global memory, `pitch` elements apart, pitch and columns multiples of 16.
-    // Goes past unified buffer; reads 32 bytes at a time.
+    // Diagonal fractals of a tile <- fractals one behind the other in unified buffer
+    __aicore__ inline void FillDiagonal(CubeTile& tile, const AscendC::LocalTensor<half>& src) {
+        BeginFill(tile);
+        AscendC::DataCopy(
+            tile.data, src,
+            AscendC::DataCopyParams(uint16_t(tile.rows / kFractal), kFractal, 0, uint16_t(tile.rows)));
+        EndFill(tile);
+    }
+    // tile <- rows [n, columns] in global memory, `pitch` elements apart, pitch and columns multiples of 16;
+    // `pad`: the tile's rows beyond are zero. Goes past unified buffer; reads 32 bytes at a time.
     __aicore__ inline void FillRows(CubeTile& tile, const AscendC::GlobalTensor<half>& src, uint32_t n,
-                                    uint32_t columns, uint64_t pitch) {
-        Order<AscendC::HardEvent::MTE3_MTE2>();
-        Order<AscendC::HardEvent::MTE1_MTE2>();
+                                    uint32_t columns, uint64_t pitch, bool pad = false) {
+        BeginArrival(tile);
+        if (pad && n < tile.rows) {
+            // Fills whole fractals.
+            AscendC::InitConstValue(tile.data,
+                                    AscendC::InitConstValueParams<half>(
+                                        uint16_t(tile.rows * columns / kFractalElements), half(0)));
+            AscendC::PipeBarrier<PIPE_MTE2>();
+        }
         for (uint32_t c = 0; c < columns; c += kFractal) {
             AscendC::DataCopy(tile.data[c * tile.rows], src[c],
                               AscendC::DataCopyParams(uint16_t(n), 1, uint16_t(pitch / kFractal - 1), 0));
         }
-        Order<AscendC::HardEvent::MTE2_MTE1>();
+        tile.arrived = ++arrivals_;
+    }
+
+    // tile <- `elements` elements in global memory in the order of the tile
+    __aicore__ inline void Fill(CubeTile& tile, const AscendC::GlobalTensor<half>& src, uint32_t elements) {
+        BeginArrival(tile);
+        AscendC::DataCopy(tile.data, src, AscendC::DataCopyParams(1, uint16_t(elements / kFractal), 0, 0));
+        tile.arrived = ++arrivals_;
+    }
+    // The tiles filled from global memory so far can be waited for apart from those filled later; at most
+    // four such deliveries are on their way.
+    __aicore__ inline void Deliver() {
+        delivery_[newest_ % kDeliveries] = {arrived_.Raise(), arrivals_};
+        ++newest_;
+    }
+    // dst in unified buffer <- the tile's first elements. MTE1 writes dst: the caller orders that.
+    __aicore__ inline void Unload(const AscendC::LocalTensor<half>& dst, CubeTile& tile, uint32_t elements) {
+        AwaitTiles(tile, tile);
+        AscendC::DataCopy(dst, tile.data, AscendC::DataCopyParams(1, uint16_t(elements / kFractal), 0, 0));
+        tile.loaded = ++loads_;
     }
 
     // sum [m, n] <- (add: sum +) A B, A [m, k], B [k, n] as `a` and `b` say. m, n at most 1024; m, k and n
     // multiples of 16. K is cut so that each part fits into half of L0A and half of L0B.
     __aicore__ inline void Multiply(CubeSum& sum, const Factor& a, const Factor& b, uint32_t m, uint32_t n,
                                     uint32_t k, bool add) {
-        const uint32_t newest = a.tile->filled > b.tile->filled ? a.tile->filled : b.tile->filled;
-        if (newest > seen_) {
-            Order<AscendC::HardEvent::MTE3_MTE1>();
-            seen_ = fills_;
-        }
+        AwaitTiles(*a.tile, *b.tile);
         const uint32_t rows = m / kFractal, columns = n / kFractal, depth = k / kFractal;
         const uint32_t wide = rows > columns ? rows : columns, most = kL0Fractals / wide;
         const uint32_t leftPitch = a.tile->rows / kFractal, rightPitch = b.tile->rows / kFractal;
@@ -258,6 +291,29 @@ class Cube310p {
         }
         Order<AscendC::HardEvent::V_MTE3>();
     }
+    __aicore__ inline void BeginArrival(CubeTile& tile) {
+        if (tile.filled != 0) Order<AscendC::HardEvent::MTE3_MTE2>();
+        if (tile.loaded > vacated_) {
+            Order<AscendC::HardEvent::MTE1_MTE2>();
+            vacated_ = loads_;
+        }
+    }
+    // MTE1 waits for what fills the two.
+    __aicore__ inline void AwaitTiles(const CubeTile& a, const CubeTile& b) {
+        if (a.filled > seen_ || b.filled > seen_) {
+            Order<AscendC::HardEvent::MTE3_MTE1>();
+            seen_ = fills_;
+        }
+        const uint32_t wanted = a.arrived > b.arrived ? a.arrived : b.arrived;
+        for (; wanted > met_ && oldest_ != newest_; ++oldest_) {
+            arrived_.Take(delivery_[oldest_ % kDeliveries].flag);
+            met_ = delivery_[oldest_ % kDeliveries].last;
+        }
+        if (wanted > met_) {
+            Order<AscendC::HardEvent::MTE2_MTE1>();
+            met_ = arrivals_;
+        }
+    }
     __aicore__ inline void EndFill(CubeTile& tile) { tile.filled = ++fills_; }
 
     AscendC::TBuf<AscendC::TPosition::A1> tiles_;
@@ -268,10 +324,17 @@ class Cube310p {
     FlagPool<AscendC::HardEvent::M_V> summed_;
     FlagPool<AscendC::HardEvent::V_M> read_;
     FlagPool<AscendC::HardEvent::M_MTE1> used_;
+    static constexpr uint32_t kDeliveries = 4;
+    struct Delivery {
+        uint32_t flag, last;
+    };
+    FlagPool<AscendC::HardEvent::MTE2_MTE1> arrived_;
+    Delivery delivery_[kDeliveries];
+    uint32_t oldest_ = 0, newest_ = 0;
     uint32_t usedSlot_[2] = {kNoFlag, kNoFlag};
     uint32_t slot_ = 0, tileEnd_ = 0, sumEnd_ = 0;
-    // Fills and loads issued; fills that MTE1 has waited for, loads that MTE3 has.
-    uint32_t fills_ = 0, loads_ = 0, seen_ = 0, cleared_ = 0;
+    // Issued: fills by MTE3, by MTE2, loads. Of these, waited for: by MTE1, by MTE1, by MTE3 and by MTE2.
+    uint32_t fills_ = 0, arrivals_ = 0, loads_ = 0, seen_ = 0, met_ = 0, cleared_ = 0, vacated_ = 0;
 };
 
 // dst [m, pitch] in rows <- src [m, n] in columns of fractals

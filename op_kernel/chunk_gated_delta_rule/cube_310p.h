@@ -1,0 +1,395 @@
+// Cube path on ascend310p: chunks of 64 tokens in the WY form (Yang et al., arXiv:2412.06464, section 3.3).
+//
+// With E_ij the decay from j to i, G_i that from the chunk's start, A = strictly lower (beta K K^T o E),
+// T = (I + A)^-1 and S the state before the chunk:
+//   U   = T diag(beta) V - T diag(beta exp(G)) (K S)
+//   out = scale (exp(G) Q S + (Q K^T o E) U)
+//   S  <- exp(G_n) S + (exp(G_n - G) K)^T U
+// The transposed state [columns, DK], V first as in the contract, stays in unified buffer in fp32 over all
+// tokens of a sequence. Factors of products are rounded to fp16 once (A twice), sums are fp32. A chunk with
+// fewer tokens is one of 64 with beta = 0, g = 0 and zero rows.
+//
+// While a chunk passes through the state, the next one is prepared: each of the two has steps that wait for a
+// product, and fills the gaps of the other. Inputs are fetched one chunk further ahead.
+#ifndef HYBRID_OPS_CHUNK_GATED_DELTA_RULE_CUBE_310P_H_
+#define HYBRID_OPS_CHUNK_GATED_DELTA_RULE_CUBE_310P_H_
+
+#include "cube_310p_gates.h"
+#include "cube_310p_inverse.h"
+#include "tokens.h"
+
+namespace hybrid_ops {
+namespace cgdr {
+
+class CubeKernel {
+ public:
+    __aicore__ inline explicit CubeKernel(const Data& data) : t_(data), gates_(t_, work_), inverse_(work_) {}
+
+    __aicore__ inline void Init(AscendC::TPipe& pipe, const Arguments& a) {
+        query_.SetGlobalBuffer((__gm__ half*)a.query);
+        key_.SetGlobalBuffer((__gm__ half*)a.key);
+        value_.SetGlobalBuffer((__gm__ half*)a.value);
+        initial_.SetGlobalBuffer((__gm__ half*)a.initial);
+        out_.SetGlobalBuffer((__gm__ half*)a.out);
+        final_.SetGlobalBuffer((__gm__ half*)a.final);
+        LocalTensor<int32_t> table;
+        Reserve(pipe, lengthsBuffer_, table, t_.entries + 8);
+        lengths_.Load(a.lengths, table, t_.sequences, t_.entries);
+        work_.Init(pipe, t_);
+        gates_.Init(pipe, a.beta, a.g);
+        inverse_.Init(pipe);
+        unloaded_.Init(pipe);
+        Order<HardEvent::MTE2_S>();
+    }
+
+    __aicore__ inline void Process() {
+        ahead_.index = uint32_t(AscendC::GetBlockIdx());
+        ahead_.sequence = t_.sequences;  // before the first one
+        ahead_.token = ahead_.end = 0;
+        ahead_.index -= uint32_t(AscendC::GetBlockNum());
+        Fetch(0);
+        gates_.Fetch(chunks_[0]);
+        Fetch(1);
+        Pass(nullptr, 0);
+        const uint32_t items = t_.valueHeads * t_.valueSteps;
+        for (uint32_t i = uint32_t(AscendC::GetBlockIdx()); i < items;
+             i += uint32_t(AscendC::GetBlockNum())) {
+            item_.Set(t_, i);
+            ProcessItem();
+        }
+    }
+    __aicore__ inline void Release(AscendC::TPipe& pipe) {
+        gates_.Release(pipe);
+        unloaded_.Release(pipe);
+        work_.Release(pipe);
+    }
+
+ private:
+    struct Cursor {
+        uint32_t index, sequence;  // of the item, of the sequence
+        int64_t token, end;        // next token; end of the sequence
+    };
+
+    __aicore__ inline void ProcessItem() {
+        int64_t begin = 0;
+        for (uint32_t b = 0; b < t_.sequences; ++b) {
+            const int64_t end = EndOf(begin, b);
+            LoadState(b);
+            for (int64_t token = begin; token < end; token += kChunkTokens) {
+                Fetch(now_ + 2);
+                Pass(&chunks_[now_ % 3], now_ + 1);
+                ++now_;
+            }
+            begin = end;
+            StoreState(b);
+        }
+        ZeroRows(begin);
+    }
+    __aicore__ inline int64_t EndOf(int64_t begin, uint32_t sequence) const {
+        const int64_t length = lengths_.Get(sequence), left = int64_t(t_.tokens) - begin;
+        return begin + (length <= 0 ? 0 : length < left ? length : left);
+    }
+    // The chunk after the last one drawn, over all sequences and items of this core.
+    __aicore__ inline Chunk Draw() {
+        Chunk chunk{};
+        while (ahead_.token >= ahead_.end) {
+            if (ahead_.sequence + 1 < t_.sequences + 1 && ahead_.sequence != t_.sequences) {
+                ++ahead_.sequence;
+            } else {
+                ahead_.index += uint32_t(AscendC::GetBlockNum());
+                ahead_.sequence = 0;
+                ahead_.token = ahead_.end = 0;
+            }
+            if (ahead_.sequence == t_.sequences) continue;
+            if (ahead_.index >= t_.valueHeads * t_.valueSteps) return chunk;
+            ahead_.end = EndOf(ahead_.token, ahead_.sequence);
+        }
+        const int64_t left = ahead_.end - ahead_.token;
+        chunk.token = ahead_.token;
+        chunk.count = uint32_t(left < kChunkTokens ? left : kChunkTokens);
+        chunk.item.Set(t_, ahead_.index);
+        ahead_.token += chunk.count;
+        return chunk;
+    }
+    // Draws chunk number n and starts to fetch its rows.
+    __aicore__ inline void Fetch(uint32_t n) {
+        Chunk& chunk = chunks_[n % 3];
+        chunk = Draw();
+        if (chunk.count == 0) return;
+        CubeInputs& to = work_.inputs[n % 3];
+        const uint64_t keyWidth = uint64_t(t_.keyHeads) * t_.keyDim, width = Width();
+        const uint64_t at = uint64_t(chunk.token) * keyWidth + uint64_t(chunk.item.key) * t_.keyDim;
+        Cube310p& cube = work_.cube;
+        cube.FillRows(to.key, key_[at], chunk.count, t_.keyDim, keyWidth, true);
+        cube.FillRows(to.query, query_[at], chunk.count, t_.keyDim, keyWidth, true);
+        cube.FillRows(to.value, value_[uint64_t(chunk.token) * width + Column(chunk.item)], chunk.count,
+                      chunk.item.columns, width, true);
+        cube.Deliver();
+    }
+
+    // Takes the state through chunk `now`, if any, and prepares chunk number `next`, if there is one.
+    __aicore__ inline void Pass(const Chunk* now, uint32_t next) {
+        const Chunk* then = chunks_[next % 3].count != 0 ? &chunks_[next % 3] : nullptr;
+        const uint32_t last = next + 2;  // number of `now`, modulo 3; its preparation is that of next + 1
+        CubeInputs &old = work_.inputs[last % 3], &fresh = work_.inputs[next % 3];
+        CubePrepared &mine = work_.prepared[(next + 1) % 2], &ours = work_.prepared[next % 2];
+        if (now != nullptr) ReadState(old, mine);
+        if (then != nullptr) Correlate(*then, fresh, ours, next);
+        if (now != nullptr) Solve(mine);
+        if (then != nullptr) {
+            Couple();
+            inverse_.Start();
+        }
+        if (now != nullptr) ReadOut(mine);
+        if (then != nullptr) {
+            inverse_.Substitute();
+            inverse_.Try(0);
+            Attend(ours);
+            inverse_.Turn(0);
+        }
+        if (now != nullptr) Decay(mine);
+        if (then != nullptr) {
+            inverse_.Take(0);
+            inverse_.Try(1);
+        }
+        const uint32_t pieces = now == nullptr ? 0 : StatePieces();
+        for (uint32_t i = 0; i < pieces; i += 2) WriteState(mine, i);
+        if (then != nullptr) {
+            inverse_.Turn(1);
+        }
+        for (uint32_t i = 1; i < pieces; i += 2) WriteState(mine, i);
+        if (then != nullptr) {
+            inverse_.Take(1);
+            inverse_.Try(2);
+        }
+        if (now != nullptr) StoreOut(*now, mine);
+        if (then == nullptr) return;
+        inverse_.Turn(2);
+        inverse_.Take(2);
+        inverse_.Try(3);
+        inverse_.Turn(3);
+        inverse_.Take(3);
+        PipeBarrier<PIPE_V>();
+        ScaleRows(work_.square[0], gates_.minusBeta);
+        work_.known.Take(ours.known);
+        ours.growth = ours.rise.GetValue(0);
+        if (ours.growth == 0.0f) {
+            work_.SendSquare(ours.solveValue, 0, work_.square[0]);
+        } else {
+            SendShrunk(ours);
+        }
+        ScaleRows(work_.square[0], gates_.minusStart);
+        work_.SendSquare(ours.solveRead, 1, work_.square[0]);
+    }
+
+    // solveValue <- square[0], its rows multiplied with exp(-c i). Uses square[1].
+    __aicore__ inline void SendShrunk(CubePrepared& to) {
+        const FloatTensor shrink = gates_.Rise(-to.growth), shrunk = work_.square[1][2 * kColumn];
+        for (uint32_t c = 0; c < kSquare; c += kColumn) {
+            HalfTensor& column = work_.BeginSquare(0);
+            AscendC::Mul(shrunk, work_.square[0][c], shrink, int32_t(kColumn));
+            PipeBarrier<PIPE_V>();
+            AscendC::Cast(column, shrunk, AscendC::RoundMode::CAST_NONE, kColumn);
+            work_.Send(to.solveValue, work_.narrow[0], kColumn, c);
+        }
+    }
+    // K K^T and Q K^T on the way; gates; decayed keys and queries.
+    __aicore__ inline void Correlate(const Chunk& chunk, CubeInputs& in, CubePrepared& to, uint32_t number) {
+        const uint32_t n = kChunkTokens, k = t_.keyDim;
+        Cube310p& cube = work_.cube;
+        work_.Begin(work_.keys);
+        work_.Begin(work_.queries);
+        Order<HardEvent::V_MTE1>();
+        cube.Unload(work_.keys.data, in.key, n * k);
+        cube.Unload(work_.queries.data, in.query, n * k);
+        uint32_t unloaded = unloaded_.Raise();
+        cube.Multiply(work_.keyKey, {&in.key, false}, {&in.key, true}, n, n, k, false);
+        cube.Multiply(work_.queryKey, {&in.query, false}, {&in.key, true}, n, n, k, false);
+        gates_.Prepare(chunk, to);
+        const Chunk& following = chunks_[(number + 1) % 3];
+        if (following.count != 0) {
+            Order<HardEvent::V_MTE2>();
+            gates_.Fetch(following);
+        }
+        unloaded_.Take(unloaded);
+        Scale(to.decayedKey, work_.keys, gates_.toEnd);
+        Scale(to.scaledQuery, work_.queries, gates_.fromStart);
+    }
+    // tile <- rows [64, DK], each multiplied by its factor
+    __aicore__ inline void Scale(CubeTile& tile, Outgoing& rows, const HalfTensor& factor) {
+        for (uint32_t c = 0; c < kChunkTokens * t_.keyDim; c += kColumn) {
+            AscendC::Mul(rows.data[c], rows.data[c], factor, int32_t(kColumn));
+        }
+        work_.Send(tile, rows, kChunkTokens * t_.keyDim);
+    }
+    // square[0] <- -beta K K^T o E
+    __aicore__ inline void Couple() {
+        const FloatTensor square = work_.square[0];
+        PipeBarrier<PIPE_V>();
+        work_.cube.Fetch(square, work_.keyKey, kSquare);
+        PipeBarrier<PIPE_V>();
+        AscendC::Mul(square, square, work_.decay, int32_t(kSquare));
+        PipeBarrier<PIPE_V>();
+        ScaleRows(square, gates_.minusBeta);
+        PipeBarrier<PIPE_V>();
+    }
+    __aicore__ inline void Attend(CubePrepared& to) {
+        const FloatTensor square = work_.square[1];
+        PipeBarrier<PIPE_V>();
+        work_.cube.Fetch(square, work_.queryKey, kSquare);
+        PipeBarrier<PIPE_V>();
+        AscendC::Mul(square, square, work_.decay, int32_t(kSquare));
+        PipeBarrier<PIPE_V>();
+        AscendC::Muls(square, square, -t_.scale, int32_t(kSquare));
+        work_.SendSquare(to.attention, 1, square);
+    }
+
+    // K S, the state's part of out and the values' part of -U on the way.
+    __aicore__ inline void ReadState(CubeInputs& in, CubePrepared& mine) {
+        const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns, half = v * k / 2;
+        Cube310p& cube = work_.cube;
+        work_.states.rows = v;
+        HalfTensor& front = work_.Begin(work_.front);
+        PipeBarrier<PIPE_V>();
+        AscendC::Cast(front, work_.state, AscendC::RoundMode::CAST_NONE, half);
+        work_.Send(work_.states, work_.front, half);
+        work_.SendBack(work_.states, work_.state[half], half, half);
+        cube.Multiply(work_.readSum, {&in.key, false}, {&work_.states, true}, n, v, k, false);
+        cube.Multiply(work_.deltaSum, {&mine.solveValue, true}, {&in.value, false}, n, v, n, false);
+        cube.Multiply(work_.outSum, {&mine.scaledQuery, false}, {&work_.states, true}, n, v, k, false);
+    }
+    __aicore__ inline void Solve(CubePrepared& mine) {
+        const uint32_t n = kChunkTokens, v = item_.columns;
+        PipeBarrier<PIPE_V>();
+        work_.cube.Fetch(work_.landing, work_.readSum, n * v);
+        work_.SendBack(work_.read, work_.landing, n * v);
+        work_.cube.Multiply(work_.deltaSum, {&mine.solveRead, true}, {&work_.read, false}, n, v, n, true);
+    }
+    __aicore__ inline void ReadOut(CubePrepared& mine) {
+        const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns;
+        PipeBarrier<PIPE_V>();
+        work_.cube.Fetch(work_.landing, work_.deltaSum, n * v);
+        work_.SendBack(work_.delta, work_.landing, n * v);
+        work_.cube.Multiply(work_.stateSum, {&work_.delta, true}, {&mine.decayedKey, false}, v, k, n, false);
+        work_.cube.Multiply(work_.outSum, {&mine.attention, false}, {&work_.delta, false}, n, v, n, true);
+    }
+    // S^T <- exp(G_n) S^T
+    __aicore__ inline void Decay(CubePrepared& mine) {
+        if (!t_.hasGate) return;
+        const uint32_t elements = item_.columns * t_.keyDim;
+        for (uint32_t at = 0; at < elements; at += kMostRows * kFloatLanes) {
+            const uint32_t left = (elements - at) / kFloatLanes,
+                           repeats = left < kMostRows ? left : kMostRows;
+            AscendC::Mul(work_.state[at], work_.state[at], mine.whole, uint64_t(kFloatLanes),
+                         uint8_t(repeats), AscendC::BinaryRepeatParams(1, 1, 0, 8, 8, 0));
+        }
+    }
+    __aicore__ inline uint32_t StatePieces() const {
+        return (item_.columns * t_.keyDim + CubeLanding(t_) - 1) / CubeLanding(t_);
+    }
+    // S^T <- S^T + U^T (exp(G_n - G) K), as much as the landing holds
+    __aicore__ inline void WriteState(CubePrepared& mine, uint32_t piece) {
+        const uint32_t all = item_.columns * t_.keyDim, at = piece * CubeLanding(t_);
+        const uint32_t some = all - at < CubeLanding(t_) ? all - at : CubeLanding(t_);
+        PipeBarrier<PIPE_V>();
+        work_.cube.Fetch(work_.landing, work_.stateSum, some, at, at + some == all);
+        PipeBarrier<PIPE_V>();
+        AscendC::Sub(work_.state[at], work_.state[at], work_.landing, int32_t(some));
+        if (mine.growth == 0.0f) return;
+        PipeBarrier<PIPE_V>();
+        AscendC::Muls(work_.state[at], work_.state[at], mine.swell.GetValue(0), int32_t(some));
+    }
+    __aicore__ inline void StoreOut(const Chunk& chunk, const CubePrepared& mine) {
+        const uint32_t v = item_.columns;
+        PipeBarrier<PIPE_V>();
+        work_.cube.Fetch(work_.landing, work_.outSum, kChunkTokens * v);
+        if (mine.growth != 0.0f) {
+            const FloatTensor grow = gates_.Rise(mine.growth);
+            for (uint32_t c = 0; c < kChunkTokens * v; c += kColumn) {
+                AscendC::Mul(work_.landing[c], work_.landing[c], grow, int32_t(kColumn));
+            }
+        }
+        HalfTensor& rows = work_.Begin(work_.out);
+        PipeBarrier<PIPE_V>();
+        FromFractals(rows, work_.landing, kChunkTokens, v);
+        Order<HardEvent::V_MTE3>();
+        StoreRows(out_[uint64_t(chunk.token) * Width() + Column(item_)], rows, chunk.count, v, Width(), v);
+        work_.out.moved = work_.moved.Raise();
+    }
+
+    // rows [m, n] in fp16 <- src [m, n] in columns of fractals
+    __aicore__ inline void FromFractals(const HalfTensor& rows, const FloatTensor& src, uint32_t m,
+                                        uint32_t n) {
+        const uint32_t blocks = n / kFractal;
+        for (uint32_t c = 0; c < blocks; ++c) {
+            AscendC::Cast(rows[c * kFractal], src[c * m * kFractal], AscendC::RoundMode::CAST_NONE,
+                          uint64_t(kFloatLanes), uint8_t(m / 4),
+                          AscendC::UnaryRepeatParams(uint16_t(blocks), 1, uint8_t(4 * blocks), 8));
+        }
+    }
+    __aicore__ inline void LoadState(uint32_t sequence) {
+        const uint32_t v = item_.columns, k = t_.keyDim, blocks = k / kFractal;
+        HalfTensor& rows = work_.BeginRows();
+        Order<HardEvent::V_MTE2>();
+        AscendC::DataCopy(rows, initial_[StateAt(sequence)],
+                          AscendC::DataCopyParams(1, uint16_t(v * k / kFractal), 0, 0));
+        Order<HardEvent::MTE2_V>();
+        for (uint32_t c = 0; c < blocks; ++c) {
+            AscendC::Cast(work_.state[c * v * kFractal], rows[c * kFractal], AscendC::RoundMode::CAST_NONE,
+                          uint64_t(kFloatLanes), uint8_t(v / 4),
+                          AscendC::UnaryRepeatParams(1, uint16_t(blocks), 8, uint8_t(4 * blocks)));
+        }
+        PipeBarrier<PIPE_V>();
+    }
+    __aicore__ inline void StoreState(uint32_t sequence) {
+        const uint32_t v = item_.columns, k = t_.keyDim;
+        HalfTensor& rows = work_.BeginRows();
+        PipeBarrier<PIPE_V>();
+        FromFractals(rows, work_.state, v, k);
+        Order<HardEvent::V_MTE3>();
+        AscendC::DataCopy(final_[StateAt(sequence)], rows,
+                          AscendC::DataCopyParams(1, uint16_t(v * k / kFractal), 0, 0));
+        work_.front.moved = work_.moved.Raise();
+        work_.back.moved = work_.moved.Raise();
+    }
+    // Rows of all tokens from `begin` on.
+    __aicore__ inline void ZeroRows(int64_t begin) {
+        if (begin >= t_.tokens) return;
+        const uint32_t v = item_.columns;
+        HalfTensor& rows = work_.Begin(work_.out);
+        AscendC::Duplicate(rows, half(0), int32_t(kChunkTokens * v));
+        Order<HardEvent::V_MTE3>();
+        for (int64_t token = begin; token < t_.tokens; token += kChunkTokens) {
+            const int64_t left = t_.tokens - token;
+            StoreRows(out_[uint64_t(token) * Width() + Column(item_)], rows,
+                      uint32_t(left < kChunkTokens ? left : kChunkTokens), v, Width(), v);
+        }
+        work_.out.moved = work_.moved.Raise();
+    }
+
+    __aicore__ inline uint64_t Width() const { return uint64_t(t_.valueHeads) * t_.valueDim; }
+    __aicore__ inline uint64_t Column(const CubeItem& item) const {
+        return uint64_t(item.head) * t_.valueDim + item.column;
+    }
+    __aicore__ inline uint64_t StateAt(uint32_t sequence) const {
+        return (uint64_t(sequence) * Width() + Column(item_)) * t_.keyDim;
+    }
+
+    const Data t_;
+    CubeItem item_;     // whose state is at hand
+    Chunk chunks_[3];   // number n at n % 3: the one under way, the next one, the one being fetched
+    uint32_t now_ = 0;  // number of the chunk under way
+    Cursor ahead_;
+    CubeWork work_;
+    FlagPool<HardEvent::MTE1_V> unloaded_;
+    CubeGates gates_;
+    CubeInverse inverse_;
+    IntTable lengths_;
+    AscendC::GlobalTensor<half> query_, key_, value_, initial_, out_, final_;
+    AscendC::TBuf<AscendC::TPosition::VECCALC> lengthsBuffer_;
+};
+
+}  // namespace cgdr
+}  // namespace hybrid_ops
+
+#endif  // HYBRID_OPS_CHUNK_GATED_DELTA_RULE_CUBE_310P_H_

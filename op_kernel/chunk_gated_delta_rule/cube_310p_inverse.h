@@ -1,0 +1,142 @@
+// T^T, T = (I + A)^-1 of a chunk, A [64, 64] strictly lower.
+//
+// Blocks of 8 x 8 on the diagonal by forward substitution in fp32, all eight at once: lane b of a vector
+// belongs to block b. From there Newton steps X <- (2 I - X (I + A)) X on the cube unit, each of which
+// doubles the blocks that are exact. A is split into two halves; of X one rounding is enough, since a step
+// corrects what the one before lost.
+#ifndef HYBRID_OPS_CHUNK_GATED_DELTA_RULE_CUBE_310P_INVERSE_H_
+#define HYBRID_OPS_CHUNK_GATED_DELTA_RULE_CUBE_310P_INVERSE_H_
+
+#include "cube_310p_parts.h"
+
+namespace hybrid_ops {
+namespace cgdr {
+
+class CubeInverse {
+ public:
+    static constexpr uint32_t kSteps = 4;
+
+    __aicore__ inline explicit CubeInverse(CubeWork& work) : work_(work) {}
+
+    __aicore__ inline void Init(AscendC::TPipe& pipe) {
+        Reserve(pipe, buffers_[0], gatherBlocks_, kLanes8);
+        Reserve(pipe, buffers_[1], gatherRows_, kLanes8);
+        Reserve(pipe, buffers_[2], strict_, 64);
+        Reserve(pipe, buffers_[3], minusOne_, 64);
+        Reserve(pipe, buffers_[4], two_, 64);
+        FillTables();
+        // Fractals off the diagonal stay zero.
+        AscendC::Duplicate(work_.BeginSquare(0), half(0), int32_t(kSquare));
+        work_.Send(work_.blocks, work_.narrow[0], kSquare);
+    }
+
+    // square[0]: -A with anything on the diagonal. Uses square[1].
+    __aicore__ inline void Start() {
+        const FloatTensor minus = work_.square[0], rest = work_.square[1];
+        Diagonal<OnDiagonal::kMul>(minus, strict_);
+        PipeBarrier<PIPE_V>();
+        Diagonal<OnDiagonal::kAdd>(minus, minusOne_);
+        HalfTensor& high = work_.BeginSquare(0);
+        HalfTensor& low = work_.BeginSquare(1);
+        PipeBarrier<PIPE_V>();
+        SplitHalves(high, low, minus, rest, kSquare);
+        work_.Send(work_.system[0], work_.narrow[0], kSquare);
+        work_.Send(work_.system[1], work_.narrow[1], kSquare);
+    }
+    // The blocks on the diagonal, from what Start left.
+    __aicore__ inline void Substitute() {
+        const FloatTensor minus = work_.square[0], a = work_.square[1], t = a[kLanes8], fractals = t[kLanes8];
+        PipeBarrier<PIPE_V>();
+        AscendC::Gather(a, minus, gatherBlocks_, uint32_t(0), kLanes8);  // [row, column, block]
+        AscendC::Duplicate(t, 0.0f, int32_t(kLanes8));
+        AscendC::Duplicate(fractals, 0.0f, int32_t(kColumn));
+        PipeBarrier<PIPE_V>();
+        AscendC::Duplicate(t, 1.0f, uint64_t(kFloatLanes), uint8_t(1), uint16_t(9), uint8_t(8));
+        for (uint32_t j = 0; j < 7; ++j) {
+            PipeBarrier<PIPE_V>();
+            const uint32_t row = (j + 1) * kFloatLanes;
+            AscendC::MulAddDst(t[row], a[row + j * kFloatBlock], t[j * kFloatLanes],
+                               uint64_t((j + 1) * kFloatBlock), uint8_t(7 - j),
+                               AscendC::BinaryRepeatParams(1, 0, 1, 8, 8, 0));
+        }
+        PipeBarrier<PIPE_V>();
+        AscendC::Gather(a, t, gatherRows_, uint32_t(0), kLanes8);  // [64 rows, 8]
+        PipeBarrier<PIPE_V>();
+        for (uint32_t odd = 0; odd < 2; ++odd) {
+            AscendC::Adds(fractals[odd * kSecondBlock], a[odd * kFloatLanes], 0.0f, uint64_t(kFloatLanes),
+                          uint8_t(4), AscendC::UnaryRepeatParams(2, 1, 32, 16));
+        }
+        HalfTensor& rounded = work_.BeginSquare(0);
+        PipeBarrier<PIPE_V>();
+        AscendC::Cast(rounded, fractals, AscendC::RoundMode::CAST_NONE, kColumn);
+        work_.cube.FillDiagonal(work_.blocks, rounded);
+        work_.narrow[0].moved = work_.moved.Raise();
+    }
+
+    // A step is Try, Turn, Take, each with the product that the next one waits for; other vector work may
+    // come between them. Uses square[0].
+    __aicore__ inline void Try(uint32_t step) {
+        constexpr uint32_t n = kChunkTokens;
+        work_.cube.Multiply(work_.trial, {&work_.system[0], true}, {&Current(step), true}, n, n, n, false);
+        // What rounding A lost counts in the last step, which corrects the others.
+        if (step + 1 < kSteps) return;
+        work_.cube.Multiply(work_.trial, {&work_.system[1], true}, {&Current(step), true}, n, n, n, true);
+    }
+    __aicore__ inline void Turn(uint32_t step) {
+        constexpr uint32_t n = kChunkTokens;
+        const FloatTensor square = work_.square[0];
+        PipeBarrier<PIPE_V>();
+        work_.cube.Fetch(square, work_.trial, kSquare);
+        PipeBarrier<PIPE_V>();
+        Diagonal<OnDiagonal::kAdd>(square, two_);
+        work_.SendSquare(work_.residual, step & 1, square);
+        if (step + 1 < kSteps) {
+            work_.cube.Multiply(work_.trial, {&work_.residual, true}, {&Current(step), false}, n, n, n,
+                                false);
+        } else {
+            work_.cube.Multiply(work_.trial, {&Current(step), true}, {&work_.residual, false}, n, n, n,
+                                false);
+        }
+    }
+    // The last one leaves T^T in square[0].
+    __aicore__ inline void Take(uint32_t step) {
+        PipeBarrier<PIPE_V>();
+        work_.cube.Fetch(work_.square[0], work_.trial, kSquare);
+        if (step + 1 < kSteps) work_.SendSquare(work_.inverse, ~step & 1, work_.square[0]);
+    }
+
+ private:
+    static constexpr uint32_t kLanes8 = 512;  // 8 x 8 blocks, a lane each
+
+    __aicore__ inline CubeTile& Current(uint32_t step) const {
+        return step == 0 ? work_.blocks : work_.inverse;
+    }
+
+    __aicore__ inline void FillTables() {
+        const LocalTensor<int32_t> blocks = gatherBlocks_.template ReinterpretCast<int32_t>();
+        const LocalTensor<int32_t> rows = gatherRows_.template ReinterpretCast<int32_t>();
+        for (uint32_t b = 0; b < 8; ++b) {
+            // First element of block b of the diagonal, bytes, in columns of fractals.
+            blocks.SetValue(b, int32_t((b / 2 * 1280 + b % 2 * kSecondBlock) * sizeof(float)));
+            rows.SetValue(b, int32_t(b * kBlockBytes));
+        }
+        FillBlock(strict_, 1.0f, 0.0f, 0.0f);
+        FillBlock(minusOne_, 0.0f, -1.0f, 0.0f);
+        FillBlock(two_, 0.0f, 2.0f, 0.0f);
+        Order<HardEvent::S_V>();
+        FillTable(blocks, 8, 8, sizeof(float));
+        FillTable(blocks, 64, 8, int32_t(kFractal * sizeof(float)));
+        FillTable(rows, 8, 8, 8 * kBlockBytes);
+        FillTable(rows, 64, 8, sizeof(float));
+    }
+
+    CubeWork& work_;
+    LocalTensor<uint32_t> gatherBlocks_, gatherRows_;  // bytes
+    FloatTensor strict_, minusOne_, two_;              // 8 x 8: 1 below the diagonal; on it -1, 2
+    AscendC::TBuf<AscendC::TPosition::VECCALC> buffers_[5];
+};
+
+}  // namespace cgdr
+}  // namespace hybrid_ops
+
+#endif  // HYBRID_OPS_CHUNK_GATED_DELTA_RULE_CUBE_310P_INVERSE_H_
