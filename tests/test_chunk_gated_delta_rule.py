@@ -260,6 +260,18 @@ def test_value_refusals(name, where, value, text):
     runtime.run(cgdr.OP, arrays, {}, soc="ascend310p", backend="reference")  # not looked at unless asked for
 
 
+def test_floors_are_those_of_the_cheaper_form():
+    def floors_of(tokens: int):
+        arrays = call("310p", [tokens], nk=16, nv=32, dk=128, dv=128)
+        specs = {n: check.Spec(a.shape, np.dtype(a.dtype).name) for n, a in arrays.items()}
+        return cgdr.floors(specs, "ascend310p")
+
+    assert floors_of(1).cube_cycles == 0
+    # 512 rows: k k^T and q k^T by half, inverse and weights by half, three products with the state; 8 x 4096 a cycle
+    macs = 512 * (2 * 16 * 128 * 32 + 2 * 32 * 32 * 128 + 3 * 32 * 128 * 128)
+    assert floors_of(512).cube_cycles == pytest.approx(macs / (8 * 4096))
+
+
 def test_legal_values_are_accepted():
     arrays = call("310p", [5, 0, 3])
     arrays["g"][2] = -np.inf
