@@ -31,8 +31,9 @@ inline ge::graphStatus LaunchPaged(Call& call, const PagedAttentionShape& shape)
         return call.Refuse({"scale_value", "not above 0", got, "> 0", ""});
     }
     const Chip& chip = call.chip();
-    const PagedAttentionPlatform platform{chip.vector_cores, static_cast<uint32_t>(chip.ub_bytes),
-                                          chip.soc == "ascend910b"};
+    const PagedAttentionPlatform platform{chip.vector_cores, chip.cube_cores,
+                                          static_cast<uint32_t>(chip.ub_bytes),
+                                          static_cast<uint32_t>(chip.l1_bytes), chip.soc == "ascend910b"};
     const PagedAttentionPlan plan = PlanPagedAttention(shape, platform);
     if (!plan.fits) {
         return call.Refuse(
@@ -40,7 +41,8 @@ inline ge::graphStatus LaunchPaged(Call& call, const PagedAttentionShape& shape)
              std::to_string(shape.keyDim) + " and " + std::to_string(shape.valueDim) + " elements",
              std::to_string(chip.ub_bytes) + " bytes", ""});
     }
-    return call.Launch(plan.data, plan.tilingKey, plan.blockDim, plan.workspaceBytes);
+    const uint64_t library = plan.workspaceBytes == 0 ? 0 : chip.library_workspace;
+    return call.Launch(plan.data, plan.tilingKey, plan.blockDim, plan.workspaceBytes + library);
 }
 
 }  // namespace hybrid_ops

@@ -13,18 +13,16 @@ extern "C" __global__ __aicore__ void hybrid_paged_attention(GM_ADDR query, GM_A
     GET_TILING_DATA(data, tiling);
 #if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+    KERNEL_TASK_TYPE(1, KERNEL_TYPE_MIX_AIC_1_2);
 #endif
     const hybrid_ops::paged::Arguments arguments{
         query,        nullptr,       key_cache,   nullptr,
         value_cache,  sequence_ids,  positions,   context_lens,
         block_tables, attention_out, softmax_lse, AscendC::GetUserWorkspace(workspace)};
+    // Keys as in paged_attention_tiling.h.
     if (TILING_KEY_IS(0)) {
-        hybrid_ops::paged::Run<DTYPE_QUERY, hybrid_ops::paged::VectorKernel<DTYPE_QUERY, false>>(data,
-                                                                                                 arguments);
+        hybrid_ops::paged::RunVector<DTYPE_QUERY, false>(data, arguments);
+    } else if (TILING_KEY_IS(1)) {
+        hybrid_ops::paged::RunCube<DTYPE_QUERY, false>(data, arguments);
     }
-#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
-    if (TILING_KEY_IS(1)) {
-        hybrid_ops::paged::Run<DTYPE_QUERY, hybrid_ops::paged::CubeKernel310p<false>>(data, arguments);
-    }
-#endif
 }

@@ -12,6 +12,8 @@
 #include <cstdint>
 
 struct PagedAttentionTilingData {
+    uint64_t partialBytes;   // of the workspace: partial results, and what the meeting of cores needs
+    uint64_t sharedBytes;    // of the workspace, behind them: what the cores of an AI Core exchange
     uint32_t queries;        // N
     uint32_t heads;          // query heads
     uint32_t kvHeads;        // kv heads, 1 for latent attention
@@ -50,9 +52,11 @@ struct PagedAttentionShape {
 };
 
 struct PagedAttentionPlatform {
-    uint32_t cores;
+    uint32_t cores;       // vector cores
+    uint32_t cubeCores;   // on ascend910b each with two vector cores
     uint32_t localBytes;  // unified buffer
-    bool paddedMoves;     // DataCopyPad exists (ascend910b)
+    uint32_t l1Bytes;
+    bool paddedMoves;  // DataCopyPad exists (ascend910b)
 };
 
 struct PagedAttentionPlan {
@@ -74,6 +78,7 @@ constexpr uint32_t kBlockBytes = 32;
 constexpr uint32_t kBlockRows = 64;        // most rows of a block on the matrix units
 constexpr uint32_t kQueries = kBlockRows;  // most queries of a block
 constexpr uint32_t kFractalTile = 256;     // most slots of a tile on the matrix units
+constexpr uint32_t kSumElements = 4096;    // of each of two buffers for sums of the cube core, at least
 constexpr uint32_t kStageElements = 8192;  // of a buffer on the way to L1, at least
 
 inline uint32_t RoundUp(uint32_t value, uint32_t unit) { return (value + unit - 1) / unit * unit; }
@@ -116,21 +121,33 @@ inline bool PlanVector(PagedAttentionTilingData& t, uint32_t elementBytes, const
     return false;
 }
 
-// Bytes of unified buffer that the matrix path of ascend310p takes.
-inline uint64_t FractalBytes(const PagedAttentionTilingData& t) {
-    const uint64_t rows = t.blockRows, lanes = RoundUp(t.blockRows, kLanes);
-    uint64_t bytes = rows * t.valueDim * 4 + rows * t.tile * (4 + 2) + 4 * uint64_t(t.stageElements) * 2;
-    bytes += (4 * lanes + rows * 8 + kLanes + rows * 16 * 4) * 4;
+// Bytes of unified buffer that the matrix path takes: of the one core (cube_kernel_310p.h), or of each of two
+// vector cores (vector_side_910b.h), which hold half of the rows.
+inline uint64_t FractalBytes(const PagedAttentionTilingData& t, bool split) {
+    const uint64_t rows = split ? t.blockRows / 2 : t.blockRows, lanes = RoundUp(uint32_t(rows), kLanes);
+    uint64_t bytes = rows * t.valueDim * 4 + (4 * lanes + rows * 8 + kLanes + rows * 16 * 4) * 4;
+    if (split) {
+        const uint64_t sums = rows * 16 > kSumElements ? rows * 16 : kSumElements;
+        bytes += rows * t.tile * (2 * 4 + 2) + 2 * sums * 4 + 2 * 16 * uint64_t(t.valueDim) * 2;
+    } else {
+        bytes += rows * t.tile * (4 + 2) + 4 * uint64_t(t.stageElements) * 2;
+    }
     return bytes + 1024;
+}
+// Bytes of L1: queries, two tiles of keys and values, two of weights.
+inline uint64_t FractalL1Bytes(const PagedAttentionTilingData& t) {
+    const uint64_t keys = t.keyDim + t.ropeDim, values = t.ropeDim == 0 ? t.valueDim : 0;
+    return 2 * (t.blockRows * keys + 2 * t.tile * (keys + values) + 2 * uint64_t(t.blockRows) * t.tile);
 }
 
 // False: the vector units do it.
 inline bool PlanFractals(PagedAttentionTilingData& t, const PagedAttentionShape& s,
                          const PagedAttentionPlatform& p) {
     const uint32_t share = t.heads / t.kvHeads, widest = t.keyDim > t.valueDim ? t.keyDim : t.valueDim;
-    if (p.paddedMoves || s.elementBytes != 2) return false;
+    const bool split = p.paddedMoves;
+    if (s.elementBytes != 2) return false;
     if (t.keyDim % 16 != 0 || t.valueDim % 16 != 0 || t.ropeDim % 16 != 0 || t.valueDim > 1008) return false;
-    if (uint64_t(t.kvHeads) * widest / 16 > 65535) return false;  // distance between rows of a move
+    if (uint64_t(t.kvHeads) * widest > 65535) return false;  // distance between rows of a move
     // Host and kernel do not see the lengths: queries are taken as spread evenly over the sequences.
     const uint32_t each = t.queries / t.sequences;
     t.headBlock = share < kBlockRows ? share : kBlockRows;
@@ -140,7 +157,7 @@ inline bool PlanFractals(PagedAttentionTilingData& t, const PagedAttentionShape&
         t.headBlocks = (share + t.headBlock - 1) / t.headBlock;
         const uint64_t items =
             uint64_t((t.queries + t.queryBlock - 1) / t.queryBlock) * t.kvHeads * t.headBlocks * t.splits;
-        if (items >= p.cores) break;
+        if (items >= p.cubeCores) break;
         if (t.queryBlock > 1) {
             t.queryBlock /= 2;
         } else if (t.headBlock > 16) {
@@ -154,7 +171,12 @@ inline bool PlanFractals(PagedAttentionTilingData& t, const PagedAttentionShape&
     const uint32_t columns = widest > t.ropeDim ? widest : t.ropeDim;
     t.stageElements = 16 * columns < kStageElements ? kStageElements / 16 * 16 : 16 * columns;
     for (t.tile = kFractalTile; t.tile >= 32; t.tile -= 16) {
-        if (FractalBytes(t) + kReservedBytes <= p.localBytes) return true;
+        if (FractalBytes(t, split) + kReservedBytes <= p.localBytes &&
+            FractalL1Bytes(t) + kReservedBytes <= p.l1Bytes) {
+            t.sharedBytes =
+                split ? 2 * t.blockRows * (uint64_t(t.tile) * (4 + s.elementBytes) + t.valueDim * 4) : 0;
+            return true;
+        }
     }
     return false;
 }
@@ -191,16 +213,20 @@ inline PagedAttentionPlan PlanPagedAttention(const PagedAttentionShape& s, const
     }
     const uint32_t groups = (t.queries + t.queryBlock - 1) / t.queryBlock;
     const uint64_t items = uint64_t(groups) * t.kvHeads * t.headBlocks * t.splits;
-    plan.blockDim = items < p.cores ? uint32_t(items) : p.cores;
+    const bool mixed = p.paddedMoves && plan.tilingKey == kPagedCube;
+    const uint32_t cores = mixed ? p.cubeCores : p.cores;
+    plan.blockDim = items < cores ? uint32_t(items) : cores;
     // Without padded moves results below a block are written by the scalar unit, whose cache lines two cores
     // must not share.
     if (!p.paddedMoves && s.valueDim * int64_t(s.elementBytes) < int64_t(kBlockBytes)) plan.blockDim = 1;
     if (plan.blockDim == 0) plan.blockDim = 1;
     t.syncFloats = t.merge && !p.paddedMoves ? RoundUp(p.cores * 8, 128) : 0;
     if (t.merge) {
-        plan.workspaceBytes =
+        t.partialBytes =
             (uint64_t(t.queries) * t.heads * t.splits * t.rowFloats + t.syncFloats) * sizeof(float);
+        t.partialBytes = (t.partialBytes + 511) / 512 * 512;
     }
+    plan.workspaceBytes = t.partialBytes + plan.blockDim * t.sharedBytes;
     return plan;
 }
 

@@ -56,6 +56,22 @@ class BlockWalk {
 
     __aicore__ inline const Walk& Pages() const { return pages_; }
 
+    // The tile that begins at `begin`, or the first after it with a slot that the pool has; false when there
+    // is none up to the end of the block.
+    __aicore__ inline bool Find(const Block& block, int64_t begin, Tile& tile) const {
+        for (; begin < block.item.end; begin += tile.count) {
+            const int64_t left = block.item.end - begin;
+            tile.begin = begin;
+            tile.count = left < int64_t(t_->tile) ? uint32_t(left) : t_->tile;
+            tile.rows = 0;
+            for (uint32_t done = 0, run = 0; done < tile.count; done += run) {
+                if (pages_.Run(block.item, begin + done, tile.count - done, run) >= 0) tile.rows += run;
+            }
+            if (tile.rows != 0) return true;
+        }
+        return false;
+    }
+
     // Loaded slots of a tile that a query sees: slots of the tile are logical, [begin, begin + count), those
     // of pages that the pool has not were left out.
     __aicore__ inline uint32_t Seen(const Block& block, uint32_t query, const Tile& tile) const {

@@ -5,13 +5,11 @@
 #ifndef HYBRID_OPS_KERNEL_PAGED_ATTENTION_CUBE_KERNEL_310P_H_
 #define HYBRID_OPS_KERNEL_PAGED_ATTENTION_CUBE_KERNEL_310P_H_
 
-#include "fractal_softmax.h"
+#include "fractal_results.h"
 #include "fractal_stage.h"
 
 namespace hybrid_ops {
 namespace paged {
-
-using AscendC::GlobalTensor;
 
 template <bool kLatent>
 class CubeKernel310p {
@@ -111,10 +109,12 @@ class CubeKernel310p {
             ++done;
         }
         if (done != 0) Add((done - 1) % 2);
+        const Part part{total_, 0, t_.blockRows};
         if (t_.merge) {
-            StorePartials(block);
+            StorePartials(t_, block, part, softmax_, partials_);
         } else {
-            Store(block);
+            softmax_.Normalize(total_, t_.valueDim / kSide);
+            StoreResults(t_, block, part, stage_.Out(), out_);
         }
     }
     __aicore__ inline CubeTile* Values(uint32_t turn) { return kLatent ? &keys_[turn] : &values_[turn]; }
@@ -198,54 +198,6 @@ class CubeKernel310p {
             AscendC::Add(total_[at], total_[at], work_, int32_t(some));
             PipeBarrier<PIPE_V>();
         }
-    }
-
-    __aicore__ inline void Store(const Block& block) {
-        softmax_.Normalize(total_, t_.valueDim / kSide);
-        const uint8_t step = static_cast<uint8_t>(t_.valueDim / kSide);
-        const AscendC::UnaryRepeatParams params(step, 1, uint8_t(4 * step), 8);
-        for (uint32_t row = 0; row < block.rows; row += kSide) {
-            LocalTensor<half> rows = stage_.Out().template AllocTensor<half>();
-            for (uint32_t c = 0; c < t_.valueDim / kSide; ++c) {
-                AscendC::Cast(rows[c * kSide], total_[(c * t_.blockRows + row) * kSide], Soc::kNarrow,
-                              uint64_t(kFloatLanes), uint8_t(4), params);
-            }
-            stage_.Out().EnQue(rows);
-            rows = stage_.Out().template DeQue<half>();
-            const uint32_t end = block.rows - row < kSide ? block.rows : row + kSide;
-            for (uint32_t r = row; r < end;) {
-                const uint32_t query = r / block.item.heads, head = r - query * block.item.heads;
-                const uint32_t left = block.item.heads - head, n = end - r < left ? end - r : left;
-                const uint64_t first =
-                    uint64_t(block.item.query + query) * t_.heads + block.item.firstHead + head;
-                AscendC::DataCopy(out_[first * t_.valueDim], rows[(r - row) * t_.valueDim], n * t_.valueDim);
-                r += n;
-            }
-            stage_.Out().FreeTensor(rows);
-        }
-    }
-
-    // As VectorKernel::StorePartials.
-    __aicore__ inline void StorePartials(const Block& block) {
-        FloatTensor maxima, denominators;
-        softmax_.Statistics(maxima, denominators);
-        Order<AscendC::HardEvent::V_MTE3>();
-        const uint32_t heads = block.item.heads, lanes = t_.rowFloats - 2 * kFloatBlock;
-        const uint32_t step = t_.splits * t_.rowFloats / kFloatBlock;
-        const AscendC::DataCopyParams two(uint16_t(heads), 2, 0, uint16_t(step - 2));
-        const AscendC::DataCopyParams one(uint16_t(heads), 1, 1, uint16_t(step - 1));
-        for (uint32_t q = 0; q < block.queries; ++q) {
-            const uint64_t first =
-                (uint64_t(block.item.query + q) * t_.heads + block.item.firstHead) * t_.splits +
-                block.item.part;
-            const GlobalTensor<float> row = partials_[first * t_.rowFloats];
-            for (uint32_t c = 0; c < t_.valueDim / kSide; ++c) {
-                AscendC::DataCopy(row[c * kSide], total_[(c * t_.blockRows + q * heads) * kSide], two);
-            }
-            AscendC::DataCopy(row[lanes], maxima[q * heads * kSide], one);
-            AscendC::DataCopy(row[lanes + kFloatBlock], denominators[q * heads * kSide], one);
-        }
-        Order<AscendC::HardEvent::MTE3_V>();  // the next block begins with new sums
     }
 
     const Data t_;

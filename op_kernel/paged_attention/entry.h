@@ -6,13 +6,16 @@
 #include "vector_kernel.h"
 #if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
 #include "cube_kernel_310p.h"
+#else
+#include "vector_side_910b.h"
 #endif
 
 namespace hybrid_ops {
 namespace paged {
 
+// On one of `cores` cores with a vector unit.
 template <typename T, class Kernel>
-__aicore__ inline void Run(const Data& data, const Arguments& a) {
+__aicore__ inline void Run(const Data& data, const Arguments& a, uint32_t cores) {
     AscendC::TPipe pipe;
     {
         Kernel kernel(data);
@@ -24,9 +27,33 @@ __aicore__ inline void Run(const Data& data, const Arguments& a) {
         Meet(pipe, a);
         Merge<T> merge(data);
         merge.Init(pipe, a);
-        merge.Process();
+        merge.Process(cores);
     }
-    if (!data.lse) ZeroLse(pipe, data, a.lse);
+    if (!data.lse) ZeroLse(pipe, data, a.lse, cores);
+}
+
+template <typename T, bool kLatent>
+__aicore__ inline void RunVector(const Data& data, const Arguments& a) {
+    Run<T, VectorKernel<T, kLatent>>(data, a, uint32_t(AscendC::GetBlockNum()));
+}
+
+template <typename T, bool kLatent>
+__aicore__ inline void RunCube(const Data& data, const Arguments& a) {
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
+    Run<T, CubeKernel310p<kLatent>>(data, a, uint32_t(AscendC::GetBlockNum()));
+#else
+    if constexpr (sizeof(T) == 2) {
+        if ASCEND_IS_AIC {
+            AscendC::TPipe pipe;
+            CubeSide910b<T, kLatent> cube(data);
+            cube.Init(pipe, a);
+            cube.Process(pipe);
+        }
+        if ASCEND_IS_AIV {
+            Run<T, VectorSide910b<T>>(data, a, uint32_t(AscendC::GetBlockNum()) * kVectorCores);
+        }
+    }
+#endif
 }
 
 }  // namespace paged

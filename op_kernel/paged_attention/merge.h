@@ -20,9 +20,9 @@ constexpr uint32_t kMergeParts = 8;  // parts whose sums are loaded at once
 // is left, so that it is never smaller unless it is alone.
 struct RowRange {
     uint64_t begin, end;
-    __aicore__ inline void Set(uint64_t rows, uint32_t unit) {
+    __aicore__ inline void Set(uint64_t rows, uint32_t unit, uint64_t cores) {
         const uint64_t units = rows < unit ? 1 : rows / unit;
-        const uint64_t core = uint64_t(AscendC::GetBlockIdx()), cores = uint64_t(AscendC::GetBlockNum());
+        const uint64_t core = uint64_t(AscendC::GetBlockIdx());
         const uint64_t last = (core + 1) * units / cores;
         begin = core * units / cores * unit;
         end = last == units ? rows : last * unit;
@@ -47,12 +47,12 @@ __aicore__ inline void Meet(AscendC::TPipe& pipe, const Arguments& a) {
 }
 
 // Zeros in the whole of softmax_lse, each core its part.
-__aicore__ inline void ZeroLse(AscendC::TPipe& pipe, const Data& t, GM_ADDR lse) {
+__aicore__ inline void ZeroLse(AscendC::TPipe& pipe, const Data& t, GM_ADDR lse, uint32_t cores) {
     constexpr uint32_t kPiece = 256;
     GlobalTensor<float> target;
     target.SetGlobalBuffer((__gm__ float*)lse);
     RowRange rows;
-    rows.Set(uint64_t(t.queries) * t.heads, kMergeRows);
+    rows.Set(uint64_t(t.queries) * t.heads, kMergeRows, cores);
     if (rows.begin == rows.end) return;
     Buffer buffer;
     FloatTensor zeros;
@@ -91,9 +91,9 @@ class Merge {
         Reserve(pipe, buffers_[4], denominator_, 2 * kMergeRows * kFloatBlock);
     }
 
-    __aicore__ inline void Process() {
+    __aicore__ inline void Process(uint32_t cores) {
         RowRange rows;
-        rows.Set(uint64_t(t_.queries) * t_.heads, t_.lse ? kMergeRows : 1);
+        rows.Set(uint64_t(t_.queries) * t_.heads, t_.lse ? kMergeRows : 1, cores);
         uint32_t unit = 0;  // rows of the unit so far
         if (rows.begin != rows.end) FetchStatistics(rows.begin);
         for (uint64_t row = rows.begin; row < rows.end; ++row) {

@@ -1,0 +1,160 @@
+// Paged attention on split cores (ascend910b): the vector cores' part, half of a block's rows each. Both
+// cores of a pair set and await the same flags, also one whose rows are all padding.
+#ifndef HYBRID_OPS_KERNEL_PAGED_ATTENTION_VECTOR_SIDE_910B_H_
+#define HYBRID_OPS_KERNEL_PAGED_ATTENTION_VECTOR_SIDE_910B_H_
+
+#include "cube_side_910b.h"
+#include "fractal_results.h"
+
+namespace hybrid_ops {
+namespace paged {
+
+template <typename T>
+class VectorSide910b {
+ public:
+    __aicore__ inline explicit VectorSide910b(const Data& data) : t_(data) {}
+
+    __aicore__ inline void Init(AscendC::TPipe& pipe, const Arguments& a) {
+        out_.SetGlobalBuffer((__gm__ T*)a.out);
+        partials_.SetGlobalBuffer((__gm__ float*)a.workspace);
+        const uint32_t core = uint32_t(AscendC::GetBlockIdx()) / kVectorCores;
+        walk_.Init(t_, a, core, uint32_t(AscendC::GetBlockNum()));
+        shared_.Init(t_, a.workspace, core);
+        rows_ = t_.blockRows / kVectorCores;
+        row_ = uint32_t(AscendC::GetSubBlockIdx()) * rows_;
+        line_ = rows_ * kSide;
+        sumColumns_ = kSumElements / line_ < 1 ? 1 : kSumElements / line_;
+        pipe.InitBuffer(scores_, 2, rows_ * t_.tile * sizeof(float));
+        pipe.InitBuffer(weights_, 1, rows_ * t_.tile * sizeof(T));
+        pipe.InitBuffer(sums_, 2, sumColumns_ * line_ * sizeof(float));
+        pipe.InitBuffer(results_, 2, kSide * t_.valueDim * sizeof(T));
+        Reserve(pipe, buffer_, total_, rows_ * t_.valueDim);
+        softmax_.Init(pipe, rows_);
+    }
+
+    __aicore__ inline void Process(AscendC::TPipe&) {
+        Block block;
+        while (walk_.Next(block)) Run(block);
+        scores_.FreeAllEvent();
+        weights_.FreeAllEvent();
+        sums_.FreeAllEvent();
+        results_.FreeAllEvent();
+    }
+
+ private:
+    __aicore__ inline void Run(const Block& block) {
+        PipeBarrier<PIPE_V>();
+        AscendC::Duplicate(total_, 0.0f, int32_t(rows_ * t_.valueDim));
+        softmax_.Begin();
+        Tile tiles[2];
+        bool open = walk_.Find(block, block.item.begin, tiles[0]), pending = false;
+        if (open) FetchScores(tiles[0], tile_);
+        for (uint32_t i = 0; open; ++i, ++tile_) {
+            const Tile& tile = tiles[i % 2];
+            open = walk_.Find(block, tile.begin + tile.count, tiles[(i + 1) % 2]);
+            if (open) FetchScores(tiles[(i + 1) % 2], tile_ + 1);
+            Weigh(block, tile, tile_ % 2);
+            if (pending) Add((tile_ + 1) % 2);
+            pending = true;
+        }
+        if (pending) Add((tile_ + 1) % 2);
+        const Part part{total_, row_, rows_};
+        if (t_.merge) {
+            StorePartials(t_, block, part, softmax_, partials_);
+        } else {
+            softmax_.Normalize(total_, t_.valueDim / kSide);
+            StoreResults(t_, block, part, results_, out_);
+        }
+    }
+
+    __aicore__ inline void FetchScores(const Tile& tile, uint32_t number) {
+        Await(kScored);
+        LocalTensor<float> scores = scores_.template AllocTensor<float>();
+        const uint32_t columns = hybrid_ops::RoundUp(tile.rows, kSide) / kSide;
+        AscendC::DataCopy(scores, shared_.scores[number % 2][row_ * kSide],
+                          AscendC::DataCopyParams(uint16_t(columns), uint16_t(2 * rows_),
+                                                  uint16_t(2 * (t_.blockRows - rows_)), 0));
+        scores_.EnQue(scores);
+    }
+
+    __aicore__ inline void Weigh(const Block& block, const Tile& tile, uint32_t turn) {
+        const uint32_t columns = hybrid_ops::RoundUp(tile.rows, kSide), elements = rows_ * columns;
+        LocalTensor<float> scores = scores_.template DeQue<float>();
+        AscendC::Muls(scores, scores, t_.scale, int32_t(elements));
+        PipeBarrier<PIPE_V>();
+        Mask(block, tile, scores, columns);
+        LocalTensor<T> weights = weights_.template AllocTensor<T>();
+        softmax_.Weigh(scores, weights.template ReinterpretCast<float>(), columns, turn);
+        AscendC::Cast(weights, scores, Soc::kNarrow, elements);
+        PipeBarrier<PIPE_V>();
+        scores_.FreeTensor(scores);
+        weights_.EnQue(weights);
+        weights = weights_.template DeQue<T>();
+        AscendC::PipeBarrier<PIPE_MTE3>();
+        AscendC::DataCopy(shared_.weights[turn][row_ * kSide], weights,
+                          AscendC::DataCopyParams(uint16_t(columns / kSide), uint16_t(rows_), 0,
+                                                  uint16_t(t_.blockRows - rows_)));
+        Signal<PIPE_MTE3>(kWeighed);
+        weights_.FreeTensor(weights);
+    }
+    // Columns that a row does not see, and whole rows of padding.
+    __aicore__ inline void Mask(const Block& block, const Tile& tile, const FloatTensor& scores,
+                                uint32_t columns) {
+        const uint32_t heads = block.item.heads, end = row_ + rows_;
+        for (uint32_t r = row_; r < end;) {
+            const uint32_t query = r / heads;
+            const bool padding = query >= block.queries;
+            const uint32_t next = padding || (query + 1) * heads > end ? end : (query + 1) * heads;
+            const uint32_t seen = padding ? 0 : walk_.Seen(block, query, tile);
+            if (seen < columns) softmax_.Mask(scores, r - row_, next - r, seen, columns);
+            r = next;
+        }
+        PipeBarrier<PIPE_V>();
+    }
+
+    // total <- total * factors of the tile of that turn + its sums
+    __aicore__ inline void Add(uint32_t turn) {
+        const uint32_t columns = t_.valueDim / kSide;
+        Await(kSummed);
+        FetchSums(0, turn);
+        softmax_.Rescale(total_, columns, turn);
+        PipeBarrier<PIPE_V>();
+        for (uint32_t c = 0; c < columns; c += sumColumns_) {
+            FetchSums(c + sumColumns_, turn);
+            const uint32_t some = columns - c < sumColumns_ ? columns - c : sumColumns_;
+            LocalTensor<float> sums = sums_.template DeQue<float>();
+            AscendC::Add(total_[c * line_], total_[c * line_], sums, int32_t(some * line_));
+            sums_.FreeTensor(sums);
+        }
+        PipeBarrier<PIPE_V>();
+    }
+    __aicore__ inline void FetchSums(uint32_t column, uint32_t turn) {
+        const uint32_t columns = t_.valueDim / kSide;
+        if (column >= columns) return;
+        const uint32_t some = columns - column < sumColumns_ ? columns - column : sumColumns_;
+        LocalTensor<float> sums = sums_.template AllocTensor<float>();
+        AscendC::DataCopy(sums, shared_.sums[turn][(column * t_.blockRows + row_) * kSide],
+                          AscendC::DataCopyParams(uint16_t(some), uint16_t(2 * rows_),
+                                                  uint16_t(2 * (t_.blockRows - rows_)), 0));
+        sums_.EnQue(sums);
+    }
+
+    const Data t_;
+    BlockWalk walk_;
+    Shared<T> shared_;
+    FractalSoftmax softmax_;
+    GlobalTensor<T> out_;
+    GlobalTensor<float> partials_;
+    AscendC::TQue<AscendC::TPosition::VECIN, 2> scores_, sums_;
+    AscendC::TQue<AscendC::TPosition::VECOUT, 1> weights_;
+    AscendC::TQue<AscendC::TPosition::VECOUT, 2> results_;
+    Buffer buffer_;
+    FloatTensor total_;
+    uint32_t row_, rows_, line_, sumColumns_;
+    uint32_t tile_ = 0;  // tiles so far
+};
+
+}  // namespace paged
+}  // namespace hybrid_ops
+
+#endif  // HYBRID_OPS_KERNEL_PAGED_ATTENTION_VECTOR_SIDE_910B_H_
