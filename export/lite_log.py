@@ -1,7 +1,7 @@
 """Reads a converter's log back into rule ids: which rule of the checker a message is about, and what to do.
 
 Messages that no rule covers (environment, configuration, disk) get an id of their own:
-ENV, CONFIG, DISK, FILE, DATA, SAVE, OPP (operator package), GE (graph compiler), PLUGIN.
+ENV, CONFIG, DISK, FILE, DATA, OPP (operator package), GE (graph compiler), PLUGIN.
 Sources: mindspore-lite's onnx_model_parser.cc, onnx_custom_parser.cc, attr_to_args_pass.cc, mindspore's op_adapter.cc;
 the messages of release 2.0.0 were seen.
 """
@@ -61,7 +61,7 @@ KNOWN = (
     _known(r"[Dd]ynamic shape is not supported", "CONFIG", "this chip runs no dynamic shape", "static shapes (--static) or gears (--dynamic)"),
     _known(r"Do not support different dynamic_dims|input_shape|dynamic_?[dD]ims|Parse .*[cC]onfig|config file", "CONFIG", "the converter does not take its configuration", "compare the shapes in the .ini with the model's inputs"),
     _known(r"open dynamic library failed|Load plugin lib failed", "PLUGIN", "the converter plugin does not load", "check the path in [registry] plugin_path"),
-    _known(r"param proto name: ?(\S+?) is not in param dict", "SAVE", "output \\1 follows from weights alone; it is folded and cannot be stored", "do not make it an output"),
+    _known(r"param proto name: ?(\S+?) is not in param dict", "G16", "output \\1 follows from weights alone; it is folded and cannot be stored", "do not make it an output"),
     _known(r"No space left|Disk quota|File too large|[Ww]rite file (?:head )?failed|Failed to write the mindir|save mindir weight failed|parser save path|file path not exists", "DISK", "the result cannot be written", "free disk space, or another folder"),
     _known(r"Read onnx model file failed|init origin model failed", "FILE", "the model cannot be read", "a whole *.onnx file of less than 2 GiB"),
     _known(r"(?:get|read|load).*external.*(?:fail|error)|External.*(?:fail|not exist)", "DATA", "external data cannot be read", "copy the data files along with the model"),

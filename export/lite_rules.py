@@ -20,6 +20,7 @@ import onnx
 from hybrid_ops import check, contract
 from hybrid_ops.contract import Op
 from hybrid_ops.export.graph_view import CustomNode, Graph
+from hybrid_ops.export.onnx_files import PROTOBUF_LIMIT
 
 Version = tuple[int, int]
 SEVERITIES = {"E": "conversion fails", "S": "silently wrong", "W": "warning"}
@@ -145,12 +146,14 @@ def check_file(path: str | Path, *, version: Version = (2, 9), soc: str = "ascen
 def read_model(path: Path) -> onnx.ModelProto:
     """The model without external weights; HybridOpsError when the file is none (missing, cut short, other content)."""
     try:
+        if path.stat().st_size > PROTOBUF_LIMIT:
+            raise ValueError("over 2 GiB, which protobuf cannot read: keep weights as external data")
         model = onnx.load(path, load_external_data=False)
         if not model.ir_version and not model.graph.node:
             raise ValueError("no ir_version and no graph")
     except Exception as error:  # protobuf raises types of its own
         raise check.refuse(
-            "export",
+            "check",
             "model",
             "cannot be read",
             got=f"{path} ({error})",

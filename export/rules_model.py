@@ -115,8 +115,38 @@ def graph_outputs(graph: Graph, target: Target) -> Iterator[Place]:
     if not graph.proto.output:
         yield "", "graph.output", "the graph has no output", "declare one"
     for value in graph.proto.output:
-        if value.name not in graph.producers and value.name not in graph.inputs:
+        known = (
+            value.name in graph.producers or value.name in graph.inputs or value.name in graph.initializers
+        )
+        if not known:
             yield "", value.name, "graph output has no producer", "remove it or wire it"
+
+
+# What no constant folding reaches: no kernel for it, random numbers, subgraphs that read outer tensors.
+_UNFOLDED = {"Custom", "If", "Loop", "Scan", "RandomNormal", "RandomUniform", "Multinomial", "Bernoulli"}
+
+
+@rule("G16", "E", "every graph output depends on a graph input", scope="model")
+def constant_outputs(graph: Graph, target: Target) -> Iterator[Place]:
+    """Seen in release 2.0.0: what follows from weights alone is folded to a weight, which has no place as an output."""
+    for value in graph.proto.output:
+        queue, seen = [value.name], set[str]()
+        while queue:
+            name = queue.pop()
+            node = graph.producers.get(name)
+            known = node is not None or name in graph.initializers
+            if not known or (node is not None and node.op_type in _UNFOLDED):
+                break  # a graph input, or a name that another rule is about
+            inputs = [n for n in node.input if n and n not in seen] if node is not None else []
+            seen.update(inputs)
+            queue += inputs
+        else:
+            yield (
+                "",
+                value.name,
+                "output follows from weights alone; it is folded and cannot be stored",
+                "do not make it an output",
+            )
 
 
 @rule("G7", "E", "every node input exists", scope="model")

@@ -224,7 +224,11 @@ def identifiers(node: CustomNode, graph: Graph, target: Target) -> Iterator[Prob
 def known_type(node: CustomNode, graph: Graph, target: Target) -> Iterator[Problem]:
     if node.type and find_op(node.type) is None:
         known = ", ".join(op.type for op in contract.load().values())
-        yield "type", f"no OpDef of that name: got {node.type!r}", f"allowed {known} (spelling is exact)"
+        yield (
+            "type",
+            f"no OpDef of that name: got {node.type!r}",
+            f"allowed {known} (spelling is exact); for another package's operator convert with --force",
+        )
 
 
 @rule("C2", "W", "no attribute unknown to the operator", scope="node")

@@ -183,7 +183,7 @@ def test_values_the_reader_would_misread_are_refused(model):
         ("libgraph.so: cannot open shared object file: No such file or directory", "ENV", ""),
         ("Failed to find input y in input_shape x:1", "CONFIG", ""),
         ("Failed to write the mindir proto to file /x/net.mindir", "DISK", ""),
-        ("param proto name: z is not in param dict.", "SAVE", ""),
+        ("param proto name: z is not in param dict.", "G16", ""),
         ("Convert graph to om failed", "GE", ""),
     ],
 )

@@ -156,3 +156,21 @@ def test_disk_runs_full(graphs, tmp_path, monkeypatch):
 def test_plugin_names_what_it_lacks(tmp_path):
     with pytest.raises(convert.check.HybridOpsError, match=r"plugin: libraries are missing"):
         lite_plugin_build.plugin(tmp_path)
+
+
+def test_an_output_that_is_constant(tmp_path):
+    """Rule G16 is what the converter does: folded, and then not found when the MindIR is written."""
+    info, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    weight = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [2], [1.0, 2.0])
+    nodes = [node("Neg", ["x"], ["y"], name="neg"), node("Add", ["w", "w"], ["z"], name="add")]
+    values = {name: info(name, onnx.TensorProto.FLOAT, [2]) for name in "xyz"}
+    graph = onnx.helper.make_graph(nodes, "g", [values["x"]], [values["y"], values["z"]], [weight])
+    path = tmp_path / "net.onnx"
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path
+    )
+    refused = convert.convert(Request(path, tmp_path, (2, 0), optimize="none"))
+    assert refused.status == "refused" and [finding.rule for finding in refused.findings] == ["G16"]
+    failed = convert.convert(Request(path, tmp_path, (2, 0), optimize="none", force=True))
+    assert failed.status == "failed" and [finding.rule for finding in failed.log_findings] == ["G16"]
+    assert not (tmp_path / "net.mindir").exists()

@@ -371,7 +371,7 @@ def test_command_line(tmp_path):
 def test_unreadable_file_and_wrong_suffix(tmp_path):
     text = tmp_path / "text.onnx"
     text.write_text("no model")
-    with pytest.raises(HybridOpsError, match=r"export: model: cannot be read: got .*text\.onnx"):
+    with pytest.raises(HybridOpsError, match=r"check: model: cannot be read: got .*text\.onnx"):
         check_file(text)
     other = tmp_path / "model.bin"
     onnx.save(graph(), other)

@@ -98,6 +98,7 @@ def sizes(**changes):
 
 
 F32_OUT = [("y", FLOAT, [1, 32, 128]), ("state_out", HALF, [1, 32, 128, 128])]
+CONSTANT = [("y", HALF, [1, 32, 128]), ("z", INT32, [])]
 NO_INFO = [("z", FLOAT, [1, 32])]
 ONE = helper.make_tensor("one", INT32, [], [1])
 UNSCALED = {"changes": {"scale_value": None}}
@@ -122,6 +123,7 @@ BROKEN = {
     "G13": (lambda: with_nodes(node("NonZero")),),
     "G14": (lambda: with_nodes(node("ScatterND", ["g", "g", "g"], reduction="add")),),
     "G15": (lambda: edited(external), None, "model.onnx"),
+    "G16": (lambda: with_nodes(node("Neg", ["one"]), constants=[ONE], outputs=CONSTANT),),
     "A9e": (lambda: edited(lambda m: other_node(m, output_names=["out", "final_state"])),),
     "P1": (lambda: graph({"type": ["RecurrentGatedDeltaRule"]}),),
     "P2": (lambda: graph({"input_names": "query"}),),
@@ -326,9 +328,9 @@ def test_files_that_are_no_models(tmp_path):
     whole = graph().SerializeToString()
     for content in (b"", b"no model", whole[: len(whole) // 2]):
         file.write_bytes(content)
-        with pytest.raises(HybridOpsError, match="export: model: cannot be read"):
+        with pytest.raises(HybridOpsError, match="check: model: cannot be read"):
             lite_rules.check_file(file)
-    with pytest.raises(HybridOpsError, match="export: model: cannot be read"):
+    with pytest.raises(HybridOpsError, match="check: model: cannot be read"):
         lite_rules.check_file(tmp_path / "absent.onnx")
 
 
