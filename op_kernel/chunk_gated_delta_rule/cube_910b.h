@@ -26,6 +26,9 @@ class VectorSide {
     }
     __aicore__ inline void Init(AscendC::TPipe& pipe) {
         local_.Init(pipe, t_, layout_.stateElements);
+        for (uint32_t i = 0; i < kPieces; ++i) {
+            fetched_[i] = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE2_V>());
+        }
         if (unit_ != 0) return;
         AscendC::Cast(local_.scores, local_.identity, AscendC::RoundMode::CAST_NONE, kMatrix);
         PipeBarrier<PIPE_V>();
@@ -34,7 +37,10 @@ class VectorSide {
         local_.template StoreRounded<T>(Shared<T>(layout_.Identity()), local_.scores, kChunk, kChunk, kChunk,
                                         kChunk);
     }
-    __aicore__ inline void Release(AscendC::TPipe& pipe) { local_.Release(pipe); }
+    __aicore__ inline void Release(AscendC::TPipe& pipe) {
+        for (uint32_t i = 0; i < kPieces; ++i) pipe.ReleaseEventID<HardEvent::MTE2_V>(fetched_[i]);
+        local_.Release(pipe);
+    }
 
     __aicore__ inline void Process(Walk& walk) {
         Work work;
@@ -75,14 +81,13 @@ class VectorSide {
         for (uint32_t i = 0; i < work.chunks; ++i) {
             if (i + 1 < work.chunks) PrepareChunk(work, unit, i + 1);
             Await(kUpdated);
-            Update(unit);
-            if (i + 1 < work.chunks) ShareState(unit);
+            Update(unit, i + 1 < work.chunks);
         }
         StoreState(work, unit);
     }
     __aicore__ inline void PrepareChunk(const Work& work, const Unit& unit, uint32_t index) {
         Await(kScored);
-        prepare_.Run(work.At(index), unit.head, prepared_ & 1, unit_);
+        prepare_.Run(work.At(index), unit.head, prepared_ & 1, unit_, work.SharedKey(t_) ? 0 : unit_);
         ++prepared_;
         Signal<PIPE_MTE3>(kPrepared);
     }
@@ -138,27 +143,34 @@ class VectorSide {
         }
         Signal<PIPE_MTE3>(kStateReady);
     }
-    // state <- exp(G_last) state + update
-    __aicore__ inline void Update(const Unit& unit) {
+    // state <- exp(G_last) state + update, piece by piece; shared with the cube core unless it was the last.
+    __aicore__ inline void Update(const Unit& unit, bool share) {
+        constexpr uint32_t kPiece = Local<T>::kPiece;
         const GlobalTensor<float> update = Shared<float>(layout_.Update(unit_));
-        const uint32_t elements = unit.rows * t_.keyPitch;
+        const GlobalTensor<T> shared = Shared<T>(layout_.State(unit_));
+        const uint32_t given = unit.rows * t_.keyPitch, elements = unit.Padded() * t_.keyPitch;
         Order<HardEvent::V_MTE2>();
-        for (uint32_t at = 0; at < elements; at += 4 * kMatrix) {
-            const uint32_t count = elements - at < 4 * kMatrix ? elements - at : 4 * kMatrix;
-            AscendC::DataCopy(local_.scratch, update[at], count);
-            Order<HardEvent::MTE2_V>();
-            constexpr uint32_t kMostRepeats = 255;
-            const uint32_t repeats = (count + kFloatLanes - 1) / kFloatLanes;
-            for (uint32_t r = 0; r < repeats; r += kMostRepeats) {
-                const uint32_t some = repeats - r < kMostRepeats ? repeats - r : kMostRepeats;
-                const FloatTensor part = local_.state[at + r * kFloatLanes];
-                AscendC::Mul(part, part, local_.last[updated_ & 1], uint64_t(kFloatLanes), uint8_t(some),
-                             AscendC::BinaryRepeatParams(1, 1, 0, 8, 8, 0));
-            }
-            PipeBarrier<PIPE_V>();
-            AscendC::Add(local_.state[at], local_.state[at], local_.scratch, int32_t(count));
-            PipeBarrier<PIPE_V>();
+        for (uint32_t at = 0, i = 0; at < given; at += kPiece, ++i) {
+            AscendC::DataCopy(local_.scratch[at], update[at], given - at < kPiece ? given - at : kPiece);
+            AscendC::SetFlag<HardEvent::MTE2_V>(fetched_[i]);
         }
+        if (share) PipeBarrier<PIPE_MTE3>();  // the state before the last chunk is overwritten
+        for (uint32_t at = 0, i = 0; at < given; at += kPiece, ++i) {
+            const uint32_t count = given - at < kPiece ? given - at : kPiece;
+            const FloatTensor part = local_.state[at];
+            AscendC::Mul(part, part, local_.last[updated_ & 1], uint64_t(kFloatLanes),
+                         uint8_t((count + kFloatLanes - 1) / kFloatLanes),
+                         AscendC::BinaryRepeatParams(1, 1, 0, 8, 8, 0));
+            AscendC::WaitFlag<HardEvent::MTE2_V>(fetched_[i]);
+            PipeBarrier<PIPE_V>();
+            AscendC::Add(part, part, local_.scratch[at], int32_t(count));
+            PipeBarrier<PIPE_V>();
+            if (share) {
+                const uint32_t whole = elements - at < kPiece ? elements - at : kPiece;
+                local_.StoreSplit(shared[at], elements, part, local_.scratch[at], whole);
+            }
+        }
+        if (share) Signal<PIPE_MTE3>(kStateReady);
         ++updated_;
     }
 
@@ -183,7 +195,9 @@ class VectorSide {
     const Data& t_;
     const Layout layout_;
     GM_ADDR workspace_;
-    const uint32_t unit_;  // of the item's two
+    static constexpr uint32_t kPieces = 4;  // of a state
+    const uint32_t unit_;                   // of the item's two
+    event_t fetched_[kPieces];
     Local<T> local_;
     Prepare<T> prepare_;
     GlobalTensor<StateT> initial_, final_;

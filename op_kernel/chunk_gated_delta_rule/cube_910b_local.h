@@ -34,6 +34,7 @@ class Local {
     FloatTensor last[2];            // [8]: exp(G_last), by parity of the chunk
     FloatTensor gateStage;          // [64, 8]: g in lane 0
     LocalTensor<T> betaStage;       // [64, 16]: beta in lane 0
+    LocalTensor<T> diagonal;        // [64, 16]: 1 in column r % 16 of row r
     LocalTensor<T> mask, identity;  // [64, 64]: 0 where column >= row, else far below 0; 1 on the diagonal
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t, uint32_t stateElements) {
@@ -44,8 +45,9 @@ class Local {
         inverse = scratch[3 * kMatrix];
         Reserve(pipe, state_, state, stateElements);
         Reserve(pipe, staged_, parts_, 2 * kPartElements);
-        Reserve(pipe, constants_, mask, 2 * kMatrix);
+        Reserve(pipe, constants_, mask, 2 * kMatrix + kDiagonal);
         identity = mask[kMatrix];
+        diagonal = mask[2 * kMatrix];
         FloatTensor small;
         Reserve(pipe, small_, small, 2 * kChunk * 8 + kRows * kChunk + 64 + kChunk * 8);
         column[0] = small;
@@ -69,6 +71,12 @@ class Local {
     // dst: GM of two bfloat16 parts, `apart` elements apart <- src, count elements; `back` is overwritten
     __aicore__ inline void StoreSplit(const GlobalTensor<T>& dst, uint32_t apart, const FloatTensor& src,
                                       const FloatTensor& back, uint32_t count) {
+        StoreSplit(dst, apart, src, back, count,
+                   AscendC::DataCopyParams(1, count * sizeof(T) / kBlockBytes, 0, 0));
+    }
+    __aicore__ inline void StoreSplit(const GlobalTensor<T>& dst, uint32_t apart, const FloatTensor& src,
+                                      const FloatTensor& back, uint32_t count,
+                                      const AscendC::DataCopyParams& move) {
         turn_ ^= 1;
         const LocalTensor<T> high = parts_[turn_ * kPartElements], low = high[kPartElements / 2];
         AscendC::WaitFlag<HardEvent::MTE3_V>(free_[turn_]);
@@ -80,8 +88,8 @@ class Local {
         PipeBarrier<PIPE_V>();
         AscendC::Cast(low, back, AscendC::RoundMode::CAST_RINT, count);
         Order<HardEvent::V_MTE3>();
-        AscendC::DataCopy(dst, high, count);
-        AscendC::DataCopy(dst[apart], low, count);
+        AscendC::DataCopy(dst, high, move);
+        AscendC::DataCopy(dst[apart], low, move);
         AscendC::SetFlag<HardEvent::MTE3_V>(free_[turn_]);
     }
     // dst <- src, count elements, rounded to U, by way of the parts' memory; rows of `pitch` elements
@@ -117,6 +125,14 @@ class Local {
         PipeBarrier<PIPE_V>();
         AscendC::Cast(mask, scores, AscendC::RoundMode::CAST_RINT, kMatrix);
         AscendC::Cast(identity, cross, AscendC::RoundMode::CAST_RINT, kMatrix);
+        AscendC::Duplicate(decay, 0.0f, int32_t(kDiagonal));
+        PipeBarrier<PIPE_V>();
+        for (uint32_t r = 0; r < kChunk; ++r) {
+            uint64_t one[2] = {1ull << (r % 16), 0};
+            AscendC::Duplicate(decay[r * 16], 1.0f, one, 1, 1, 8);
+        }
+        PipeBarrier<PIPE_V>();
+        AscendC::Cast(diagonal, decay, AscendC::RoundMode::CAST_RINT, kDiagonal);
         PipeBarrier<PIPE_V>();
     }
 

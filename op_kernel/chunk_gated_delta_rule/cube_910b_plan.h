@@ -13,8 +13,12 @@ namespace split {
 
 constexpr uint32_t kChunk = 64;  // tokens of a chunk
 constexpr uint32_t kMatrix = kChunk * kChunk;
-constexpr uint32_t kUnits = 2;  // units of an item: vector cores of an AI Core
-constexpr uint32_t kOperands = 5;
+constexpr uint32_t kUnits = 2;      // units of an item: vector cores of an AI Core
+constexpr uint32_t kOperands = 3;   // full matrices, in two parts each
+constexpr uint32_t kDiagonals = 2;  // diagonal matrices, in two parts each: their four blocks on the diagonal
+constexpr uint32_t kDiagonal = kChunk * 16;
+constexpr uint32_t kDiagonalBlock =
+    16 * 16 + 16;  // from block to block: blocks that follow each other would be rows
 // Mean length from which chunks pay: a chunk costs the same whatever its tokens.
 constexpr uint32_t kLeastMean = 32;
 
@@ -36,7 +40,7 @@ struct Layout {
     constexpr uint64_t Scores(uint32_t parity, uint32_t unit) const {
         return uint64_t(parity * kUnits + unit) * kScoresBytes;
     }
-    // bfloat16 [64, 64]: high and low part of each operand
+    // bfloat16: high and low part of each operand, [64, 64], then of each diagonal, [64, 16]
     constexpr uint64_t Operands(uint32_t parity, uint32_t unit) const {
         return 2 * kUnits * kScoresBytes + uint64_t(parity * kUnits + unit) * kOperandsBytes;
     }
@@ -53,7 +57,9 @@ struct Layout {
     constexpr uint64_t Bytes() const { return Identity() + kMatrix * 2; }
 
  private:
-    static constexpr uint64_t kScoresBytes = 2 * kMatrix * 4, kOperandsBytes = kOperands * 2 * kMatrix * 2;
+    static constexpr uint64_t kScoresBytes = 2 * kMatrix * 4,
+                              kOperandsBytes =
+                                  (kOperands * kMatrix + kDiagonals * 4 * kDiagonalBlock) * 2 * 2;
 };
 
 }  // namespace split

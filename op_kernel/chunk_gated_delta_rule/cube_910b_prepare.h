@@ -24,8 +24,9 @@ class Prepare {
 
     // Operands of a chunk of `head` to the workspace, for the cube core; `place`: parity of the chunk. The
     // scores have been awaited.
-    __aicore__ inline void Run(const Chunk& c, uint32_t head, uint32_t place, uint32_t unit) {
-        Load(c, head, place, unit);
+    __aicore__ inline void Run(const Chunk& c, uint32_t head, uint32_t place, uint32_t unit,
+                               uint32_t scores) {
+        Load(c, head, place, scores);
         Rates();
         Gates(local_.last[place]);
         Decay();
@@ -36,10 +37,9 @@ class Prepare {
         Invert(c.count);
         StoreScaled(operands, kValueOperand, local_.inverse, local_.row[kBeta]);
         StoreScaled(operands, kReadOperand, local_.inverse, local_.row[kBetaDecay]);
-        AscendC::Cast(local_.inverse, local_.identity, AscendC::RoundMode::CAST_NONE, kMatrix);
-        PipeBarrier<PIPE_V>();
-        StoreScaled(operands, kQueryOperand, local_.inverse, local_.row[kQueryScale]);
-        StoreScaled(operands, kDecayOperand, local_.inverse, local_.row[kToEnd]);
+        AscendC::Cast(local_.inverse, local_.diagonal, AscendC::RoundMode::CAST_NONE, kDiagonal);
+        StoreDiagonal(operands, kQueryDiagonal, local_.row[kQueryScale]);
+        StoreDiagonal(operands, kDecayDiagonal, local_.row[kToEnd]);
     }
 
  private:
@@ -221,6 +221,24 @@ class Prepare {
         AscendC::Mul(local_.scores, matrix, row, uint64_t(kFloatLanes), kChunk, Repeats::ByColumn());
         PipeBarrier<PIPE_V>();
         Store(operands, operand, local_.scores, local_.decay);
+    }
+
+    // The blocks on the diagonal of a matrix with `row` there; inverse holds them with 1 there.
+    __aicore__ inline void StoreDiagonal(const GlobalTensor<T>& operands, uint32_t which,
+                                         const FloatTensor& row) {
+        const FloatTensor &column = local_.column[which & 1], &blocks = local_.scores;
+        AscendC::Brcb(column, row, uint8_t(kChunk / 8), AscendC::BrcbRepeatParams(1, 8));
+        PipeBarrier<PIPE_V>();
+        // A row is two blocks of eight lanes: a repeat takes one of them from eight rows.
+        for (uint32_t half = 0; half < 2; ++half) {
+            AscendC::Mul(blocks[half * 8], local_.inverse[half * 8], column, uint64_t(kFloatLanes),
+                         kChunk / 8, AscendC::BinaryRepeatParams(2, 2, 1, 16, 16, 8));
+        }
+        PipeBarrier<PIPE_V>();
+        local_.StoreSplit(operands[2 * (kOperands * kMatrix + which * 4 * kDiagonalBlock)],
+                          4 * kDiagonalBlock, blocks, local_.decay, kDiagonal,
+                          AscendC::DataCopyParams(4, kDiagonal / 4 / 16, 0, (kDiagonalBlock - 256) / 16));
+        PipeBarrier<PIPE_V>();
     }
 
     const Data& t_;

@@ -37,6 +37,8 @@ struct Work {
     uint32_t unit;   // the first one
     uint32_t units;  // 1 or 2
 
+    // Where the second unit finds its scores: with the first one's, if they share their key head.
+    __aicore__ inline bool SharedKey(const Data& t) const;
     __aicore__ inline Chunk At(uint32_t i) const {
         const int64_t token = begin + int64_t(i) * kChunk;
         return {token, uint32_t(end - token < int64_t(kChunk) ? end - token : int64_t(kChunk))};
@@ -55,6 +57,10 @@ struct Unit {
           rows(t.valueDim - row < t.valueStep ? t.valueDim - row : t.valueStep) {}
     __aicore__ inline uint32_t Padded() const { return PadTo(rows, 16); }
 };
+
+__aicore__ inline bool Work::SharedKey(const Data& t) const {
+    return units == kUnits && Unit(t, unit).key == Unit(t, unit + 1).key;
+}
 
 class Walk {
  public:
@@ -103,14 +109,16 @@ class Walk {
     int64_t begin_ = 0, length_ = 0;
 };
 
-// Operands [64, 64] that the vector cores prepare, each as the sum of two bfloat16 matrices. With D =
-// exp(G_last - G) and E[i, j] = exp(G_i - G_j) for j <= i, T = (I + strict_lower(beta K K^T E))^-1:
+// What the vector cores prepare, each as the sum of two bfloat16 matrices. With D = exp(G_last - G) and
+// E[i, j] = exp(G_i - G_j) for j <= i, T = (I + strict_lower(beta K K^T E))^-1:
 enum Operand : uint32_t {
     kScoreOperand = 0,  // (Q K^T E scale)^T
     kValueOperand = 1,  // T beta: times V
     kReadOperand = 2,   // -T beta exp(G): times K S
-    kQueryOperand = 3,  // diagonal: exp(G) scale
-    kDecayOperand = 4,  // diagonal: D
+};
+enum Diagonal : uint32_t {
+    kQueryDiagonal = 0,  // exp(G) scale
+    kDecayDiagonal = 1,  // D
 };
 
 }  // namespace split

@@ -169,11 +169,34 @@ class CubeUnit {
         cube::LoadB<kRight>(right, b, n, k);
         AscendC::SetFlag<AscendC::HardEvent::MTE1_M>(loaded_[turn_]);
         AscendC::WaitFlag<AscendC::HardEvent::MTE1_M>(loaded_[turn_]);
-        const uint32_t rows = m == 1 ? 2 : m;  // see LoadMatrix
-        const uint32_t blocks = (m / kCubeSide) * (n / kCubeSide);  // whole fractals are what counts
-        // Products of few fractals can overtake each other on the way to L0C.
-        if (!first && blocks < kFewBlocks) AscendC::PipeBarrier<PIPE_M>();
-        AscendC::Mmad(c.data, left, right, AscendC::MmadParams(rows, n, k, 0, false, first));
+        Multiply(c, left, right, m, n, k, first);
+        AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(used_[turn_]);
+    }
+    // c = (A + D) B with `first`, else c += (A + D) B: B is loaded once where both left operands fit into a
+    // half.
+    template <bool kLeft, bool kRight, typename T>
+    __aicore__ inline void AddBoth(const Result& c, const CubeMatrix<T>& a, const CubeMatrix<T>& d,
+                                   const CubeMatrix<T>& b, uint32_t m, uint32_t n, uint32_t k,
+                                   bool first = false) {
+        const uint32_t elements = RoundUp(m, kCubeSide) * RoundUp(k, kFractalColumns<T>);
+        if (2 * elements * sizeof(T) > kOperandBytes) {
+            Add<kLeft, kRight>(c, a, b, m, n, k, first);
+            Add<kLeft, kRight>(c, d, b, m, n, k);
+            return;
+        }
+        if (m == 0 || n == 0 || k == 0) return;
+        turn_ ^= 1;
+        const uint32_t at = turn_ * (kOperandBytes / sizeof(T));
+        const AscendC::LocalTensor<T> left = left_.template Get<T>()[at],
+                                      right = right_.template Get<T>()[at];
+        AscendC::WaitFlag<AscendC::HardEvent::M_MTE1>(used_[turn_]);
+        cube::LoadA<kLeft>(left, a, m, k);
+        cube::LoadA<kLeft>(left[elements], d, m, k);
+        cube::LoadB<kRight>(right, b, n, k);
+        AscendC::SetFlag<AscendC::HardEvent::MTE1_M>(loaded_[turn_]);
+        AscendC::WaitFlag<AscendC::HardEvent::MTE1_M>(loaded_[turn_]);
+        Multiply(c, left, right, m, n, k, first);
+        Multiply(c, left[elements], right, m, n, k, false);
         AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(used_[turn_]);
     }
     __aicore__ inline void Ready(const Result& c) {
@@ -204,6 +227,17 @@ class CubeUnit {
 
  private:
     static constexpr uint32_t kFewBlocks = 10;
+
+    template <typename T>
+    __aicore__ inline void Multiply(const Result& c, const AscendC::LocalTensor<T>& left,
+                                    const AscendC::LocalTensor<T>& right, uint32_t m, uint32_t n, uint32_t k,
+                                    bool first) {
+        const uint32_t rows = m == 1 ? 2 : m;  // see LoadMatrix
+        // Products of few whole fractals can overtake each other on the way to L0C.
+        const uint32_t blocks = m / kCubeSide * (n / kCubeSide);
+        if (!first && blocks < kFewBlocks) AscendC::PipeBarrier<PIPE_M>();
+        AscendC::Mmad(c.data, left, right, AscendC::MmadParams(rows, n, k, 0, false, first));
+    }
 
     AscendC::TBuf<AscendC::TPosition::A2> left_;
     AscendC::TBuf<AscendC::TPosition::B2> right_;
