@@ -247,7 +247,7 @@ def test_key_of_a_kernel_covers_what_it_includes_and_nothing_else(tmp_path):
         with build.planning():
             return sim_build.compile_kernel_file(kernel, "kernel", soc="ascend310p", quiet=True)
 
-    found = sim_build.included(kernel, [tmp_path])
+    found = build.included(kernel, [tmp_path])
     assert [file.relative_to(tmp_path).as_posix() for file in found] == [
         "common/rows.h",
         "common/soc.h",

@@ -19,8 +19,9 @@ constexpr uint32_t kDiagonals = 2;  // diagonal matrices, in two parts each: the
 constexpr uint32_t kDiagonal = kChunk * 16;
 constexpr uint32_t kDiagonalBlock =
     16 * 16 + 16;  // from block to block: blocks that follow each other would be rows
-// Mean length from which chunks pay: a chunk costs the same whatever its tokens.
-constexpr uint32_t kLeastMean = 32;
+// Mean length from which chunks pay: a chunk costs nearly the same whatever its tokens (timing model: as much as
+// 12 tokens of the vector path).
+constexpr uint32_t kLeastMean = 16;
 
 constexpr bool Worth(int64_t tokens, int64_t sequences) {
     return sequences > 0 && tokens >= sequences * kLeastMean;

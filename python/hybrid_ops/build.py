@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import struct
@@ -183,6 +184,27 @@ def _unwritable(path: Path, error: OSError) -> BuildError:
         f"hybrid_ops: cache: folder not writable: got {path} ({origin}: {error.strerror}); "
         f"allowed any writable folder with room, set {CACHE_VARIABLE}"
     )
+
+
+_INCLUDE = re.compile(r"^\s*#\s*include\s*[\"<]([^\">]+)[\">]", re.M)
+
+
+def included(source: Path, folders: Sequence[Path]) -> list[Path]:
+    """The files that `source` includes, directly or through others, beside themselves or in `folders`, sorted.
+
+    Read from the text: what a macro names or a condition leaves out is not told apart.
+    """
+    found: set[Path] = set()
+    waiting = [source]
+    while waiting:
+        file = waiting.pop()
+        for name in _INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace")):
+            places = (folder / name for folder in (file.parent, *folders))
+            header = next((place.resolve() for place in places if place.is_file()), None)
+            if header is not None and header not in found:
+                found.add(header)
+                waiting.append(header)
+    return sorted(found)
 
 
 def compile_shared(

@@ -69,6 +69,7 @@ def library_path() -> Path:
         BuildError: no compiler, cache not writable, or an operator's host source does not compile.
     """
     sim, op_host, op_kernel = (paths.source_dir(name) for name in ("sim", "op_host", "op_kernel"))
+    plans = sorted(op_kernel.glob("*_tiling.h"))
     return build.compile_shared(
         "libhost_ops",
         [*sorted((sim / "host").glob("*.cpp")), *sorted(op_host.glob("*.cpp"))],
@@ -77,7 +78,8 @@ def library_path() -> Path:
         depends=[
             sim / "host",
             *(sim / "include" / folder for folder in HEADER_FOLDERS),
-            *sorted(op_kernel.glob("*_tiling.h")),
+            *plans,
+            *sorted({header for plan in plans for header in build.included(plan, [])}),
         ],
     )
 

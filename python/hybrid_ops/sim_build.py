@@ -120,27 +120,6 @@ def _glue(kernel: Path, entry: str) -> build.Generated:
     return build.Generated("glue", text)
 
 
-_INCLUDE = re.compile(r"^\s*#\s*include\s*[\"<]([^\">]+)[\">]", re.M)
-
-
-def included(source: Path, folders: Sequence[Path]) -> list[Path]:
-    """The files that `source` includes, directly or through others, beside themselves or in `folders`, sorted.
-
-    Read from the text: what a macro names or a condition leaves out is not told apart.
-    """
-    found: set[Path] = set()
-    waiting = [source]
-    while waiting:
-        file = waiting.pop()
-        for name in _INCLUDE.findall(file.read_text(encoding="utf-8", errors="replace")):
-            places = (folder / name for folder in (file.parent, *folders))
-            header = next((place.resolve() for place in places if place.is_file()), None)
-            if header is not None and header not in found:
-                found.add(header)
-                waiting.append(header)
-    return sorted(found)
-
-
 def compile_kernel_file(
     path: Path | str,
     entry: str,
@@ -183,7 +162,7 @@ def compile_kernel_file(
         *_include_flags(),
     ]
     stem = (name or f"{entry}-{platform.load(soc).family}") + ("-cube" if core == "cube" else "")
-    depends = [kernel, *included(kernel, [kernel.parent]), *_headers()]
+    depends = [kernel, *build.included(kernel, [kernel.parent]), *_headers()]
     return _compile(
         stem, [_glue(kernel, entry)], flags, depends=depends, link=["-Wl,-Bsymbolic"], quiet=quiet
     )

@@ -383,6 +383,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         **{f"{dk}x{dv}": {"lengths": [6, 3], "nv": 2, "dk": dk, "dv": dv} for dk, dv in _DIMS},
         "80x96-T130": {"lengths": [130], "dk": 80, "dv": 96},
         "17x20-T66": {"lengths": [66], "dk": 17, "dv": 20},
+        **{f"{dk}x{dv}-T70": {"lengths": [70], "nv": 1, "dk": dk, "dv": dv} for dk, dv in [(256, 256), (255, 17), (16, 256), (144, 40)]},
         **{f"report-tail-T{n}": {"lengths": [n], "nv": 1, "dk": 16,
                                  "report": "https://github.com/flashserve/flash-linear-attention-npu/issues/407"}
            for n in _TAIL_LENGTHS},
