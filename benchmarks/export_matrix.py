@@ -1,6 +1,6 @@
 """Every form of export: node counts, checker, and the graph run on the CPU against the unmodified model.
 
-    python benchmarks/export_matrix.py [--family NAME ...] [--component prefill|decode] [--corners] [--dtype fp16|fp32]
+    python benchmarks/export_matrix.py [--family NAME ...] [--component NAME] [--profile NAME] [--corners] [--dtype fp16]
 
 Small random models with the head geometry of Qwen3.5-4B. Per line: nodes in all, Custom nodes of the gated delta rule
 and of Scatter, checker findings, greedy tokens equal to the model's, worst error of the logits over all steps and
@@ -24,6 +24,7 @@ from rich.table import Column, Table
 
 from hybrid_ops.export import matrix
 from hybrid_ops.export.model_source import DTYPES
+from hybrid_ops.export.profiles import PROFILES
 from hybrid_ops.models.families import FAMILIES, small_model
 
 console = Console(width=150, emoji=False, highlight=False)
@@ -77,13 +78,18 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--family", nargs="*", choices=tuple(FAMILIES), default=list(FAMILIES))
     parser.add_argument("--component", choices=tuple(matrix.RULES))
+    parser.add_argument("--profile", choices=tuple(PROFILES))
     parser.add_argument("--corners", action="store_true", help="only forms in which two settings meet first")
     parser.add_argument(
         "--dtype", choices=("fp16", "fp32"), default="fp32", help="of weights and activations"
     )
     given = parser.parse_args()
     start = time.perf_counter()
-    forms = [f for f in matrix.forms(given.family) if given.component in (None, f.component)]
+    forms = [
+        form
+        for form in matrix.forms(given.family)
+        if given.component in (None, form.component) and given.profile in (None, form.profile)
+    ]
     trials = measure(matrix.corners(forms) if given.corners else forms, given.dtype)
     console.print(table(trials))
     faults = [f"{trial.form}: {fault}" for trial in trials for fault in trial.faults]
