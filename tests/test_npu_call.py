@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
+import subprocess
 import sys
 import types
 
@@ -11,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: the NPU call cannot be tested")
 
-from hybrid_ops import build, case, check, contract, npu, torch_ops  # noqa: E402
+from hybrid_ops import build, case, check, contract, npu, npu_path, torch_ops  # noqa: E402
 
 RGDR = "recurrent_gated_delta_rule"
 
@@ -109,3 +111,55 @@ def test_missing_package_is_named(vendor, monkeypatch):
         check.HybridOpsError, match="operator package not found: got ASCEND_CUSTOM_OPP_PATH='/dev/null'"
     ):
         npu.call(op, "ascend310p", *rest)
+
+
+ORDER = """
+import ctypes, os, sys, warnings
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    for step in sys.argv[2:]:
+        ctypes.CDLL(sys.argv[1]) if step == "runtime" else __import__("hybrid_ops")
+from hybrid_ops import HybridOpsError, contract, npu, npu_path
+print(os.environ.get(npu_path.CUSTOM_PATHS, ""))
+print(*[str(w.message) for w in told if w.category is RuntimeWarning])
+try:
+    npu._open(contract.load()["recurrent_gated_delta_rule"], "ascend310p")
+except HybridOpsError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("link", ["https://github.com/flashserve/flash-linear-attention-npu/issues/429"])
+@pytest.mark.parametrize("order", ["package runtime", "runtime package"])
+def test_package_and_runtime_in_either_order(link, order, tmp_path):
+    """PKG2: the path is set before CANN's runtime can read it; after that it is too late, and said at once."""
+    source = tmp_path / "runtime.cpp"
+    source.write_text("")
+    runtime = tmp_path / "libascendcl.so"
+    shutil.copy(build.compile_shared("runtime_stub", [source], ["-std=c++17"], quiet=True), runtime)
+    folder = tmp_path / "opp" / "vendors" / npu_path.VENDOR
+    (folder / "op_api").mkdir(parents=True)
+    environment = {name: v for name, v in os.environ.items() if name != npu_path.CUSTOM_PATHS}
+    done = subprocess.run(
+        [sys.executable, "-c", ORDER, str(runtime), *order.split()],
+        env={**environment, "ASCEND_OPP_PATH": str(tmp_path / "opp")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    path, told, error = done.stdout.splitlines()
+    line = f"export ASCEND_CUSTOM_OPP_PATH={folder}:$ASCEND_CUSTOM_OPP_PATH"
+    if order == "package runtime":
+        assert path == str(folder) and not told and "operator package is incomplete" in error
+    else:
+        assert path == "" and line in told and line in error
+        assert "CANN was started before its operators were on the path" in error
+
+
+def test_a_kernel_that_cann_does_not_find(vendor):
+    op, tensors, attrs, outputs = operands()
+    vendor.fail_with(561103)
+    with pytest.raises(
+        check.HybridOpsError, match=r"got code 561103; .*\(export ASCEND_CUSTOM_OPP_PATH=.*vendors"
+    ):
+        npu.call(op, "ascend310p", tensors, attrs, outputs)

@@ -11,7 +11,9 @@ from typing import Any
 from .check import HybridOpsError, supported
 from .contract import ContractError
 from .contract import load as _load
+from .npu_path import announce as _announce
 
+_announce()
 __version__ = "0.1.0"
 __all__ = ["HybridOpsError", "__version__", "supported"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from mindspore import ops
 
-from . import check, npu
+from . import check, npu, npu_path
 from .contract import Op
 from .mindspore_ops import infer, mindspore_dtype, registration
 
@@ -62,6 +62,12 @@ def check_package(op: Op) -> None:
     if not os.environ.get("ASCEND_OPP_PATH"):
         raise _refuse(
             op, "CANN is not set up", "no ASCEND_OPP_PATH", "CANN's set_env.sh sourced before Python starts"
+        )
+    late = npu_path.missed()
+    if late is not None:
+        hint = f"{npu_path.export_line(late)} before Python starts, or import hybrid_ops first"
+        raise _refuse(
+            op, "CANN was started before its operators were on the path", late, "its folder there", hint
         )
     finder = utils.CustomInfoGenerator(f"aclnn{op.type}")
     types = [t.replace(" ", "") for t in finder.get_aclnn_api_types()]

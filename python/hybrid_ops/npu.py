@@ -11,14 +11,12 @@ import ctypes
 import os
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from . import check
+from . import check, npu_path
 from .contract import Op
+from .npu_path import CUSTOM_PATHS, KERNEL_NOT_FOUND, VENDOR, package_folders
 
-VENDOR = "hybrid_ops"
-CUSTOM_PATHS = "ASCEND_CUSTOM_OPP_PATH"
 FORMAT_ND = 2  # aclFormat, acl/acl_base.h
 ACL_TYPE = {
     "float32": 0, "float16": 1, "int8": 2, "int32": 3, "uint8": 4, "int16": 6, "int64": 9, "bool": 12, "bfloat16": 27,
@@ -29,17 +27,6 @@ _ATTR_TYPE = {
     "bool": ctypes.c_bool,
     "string": ctypes.c_char_p,
 }
-
-
-def package_folders() -> list[Path]:
-    """Folders of this project's operator package, in the order CANN searches them: custom paths, then opp/vendors."""
-    found = []
-    for folder in filter(None, os.environ.get(CUSTOM_PATHS, "").split(os.pathsep)):
-        found += [p for p in (Path(folder), Path(folder) / "vendors" / VENDOR) if p.name == VENDOR]
-    opp = os.environ.get("ASCEND_OPP_PATH")
-    if opp:
-        found.append(Path(opp) / "vendors" / VENDOR)
-    return [p for p in dict.fromkeys(found) if (p / "op_impl").is_dir() or (p / "op_api").is_dir()]
 
 
 def _missing(op: Op, soc: str, wrong: str, got: object, allowed: str, hint: str = "") -> check.HybridOpsError:
@@ -55,6 +42,13 @@ def _open(op: Op, soc: str) -> tuple[ctypes.CDLL, ctypes.CDLL]:
         raise _missing(
             op, soc, "operator package not found", got, f"a path whose vendors/{VENDOR} holds op_api", hint
         )
+    late = npu_path.missed()
+    if late is not None:
+        hint = f"{npu_path.export_line(late)} before Python starts, or import hybrid_ops first"
+        raise _missing(
+            op, soc, "CANN was started before its operators were on the path", f"{late} on no path",
+            f"the package's folder in {CUSTOM_PATHS}", hint,
+        )  # fmt: skip
     library = folders[0] / "op_api" / "lib" / "libcust_opapi.so"
     if not library.is_file():
         raise _missing(
@@ -122,7 +116,8 @@ def call(
         prepare = getattr(package, f"aclnn{op.type}GetWorkspaceSize")
         code = prepare(*arguments, ctypes.byref(size), ctypes.byref(executor))
         if code:
-            raise _missing(op, soc, f"aclnn{op.type}GetWorkspaceSize failed", f"code {code}", "code 0")
+            hint = npu_path.export_line(package_folders()[0]) if code == KERNEL_NOT_FOUND else ""
+            raise _missing(op, soc, f"aclnn{op.type}GetWorkspaceSize failed", f"code {code}", "code 0", hint)
         workspace = torch.empty(size.value, dtype=torch.uint8, device=next(iter(outputs.values())).device)
         stream = ctypes.c_void_p(torch_npu.npu.current_stream().npu_stream)
         code = getattr(package, f"aclnn{op.type}")(
