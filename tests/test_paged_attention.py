@@ -139,6 +139,16 @@ def test_unread_slots_do_not_matter():
     assert torch.equal(paged.attention(plan, query, keys, values, 0.37, False), clean)
 
 
+@pytest.mark.parametrize("page", [1, 3, 16, 64, 128, 256])
+def test_any_page_size(page):
+    """Lengths that fill their last page, and one token more; the pages of both sequences alternate."""
+    lengths = [2 * page, 2 * page + 1]
+    tables = [[4, 0], [3, 1, 2]]
+    plan = upload(paged.HostPlan(page, 5, tables, lengths, [0, 1, 1], [2 * page - 1, 2 * page, page - 1]))
+    given = tensors(plan.host)
+    close(paged.attention(plan, *given, 0.37, True), gathered(plan.host, *given, 0.37, True)[0])
+
+
 def test_one_plan_serves_every_layer():
     plan = upload(host())
     for layer in range(3):

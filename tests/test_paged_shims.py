@@ -77,6 +77,28 @@ def test_reshape_and_cache_skips_minus_one():
     assert torch.equal(keys, before)
 
 
+class Layer(torch.nn.Module):
+    """Write, then attend, as a model does."""
+
+    def forward(self, query, key, value, keys, values, lens, starts, slots):
+        paged.reshape_and_cache(key, value, keys, values, slots)
+        return paged.paged_attention(query, keys, values, TABLES, lens, query_start_loc=starts)
+
+
+def test_a_call_can_be_exported_and_compiled():
+    """No tensor is read on the host; the graphs hold the two operators, and write the caches that they are given."""
+    key, value = (torch.randn(4, 2, 8) for _ in range(2))
+    given = (torch.randn(4, 4, 8), key, value, *pool(), ints(6, 3, 0), ints(0, 3, 4, 4), ints(11, 20, 21, -1))
+    fresh = [t.clone() for t in given]
+    want = Layer()(*fresh)
+    program = torch.export.export(Layer(), tuple(t.clone() for t in given))
+    calls = [str(node.target) for node in program.graph.nodes if "hybrid_ops" in str(node.target)]
+    assert len(calls) == 2
+    for run in (program.module(), torch.compile(Layer(), backend="aot_eager", fullgraph=True)):
+        mine = [t.clone() for t in given]
+        assert torch.equal(run(*mine), want) and torch.equal(mine[3], fresh[3])
+
+
 def test_slots_of_tables():
     ids, positions = ints(0, 0, 1, 1, 2), ints(0, 5, 3, 4, -1)
     assert paged.slots_of(TABLES, ids, positions, 4).tolist() == [8, 21, 3, -1, -1]

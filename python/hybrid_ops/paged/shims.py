@@ -15,7 +15,9 @@ from .attend import ATTENTION, hold_options
 from .errors import refuse, refusing
 from .host_plan import HostPlan
 
-CACHE = "hybrid_reshape_and_cache"
+# Looked up once: torch.compile traces a call, but not the reading of a file.
+_ATTENTION = contract.load()[ATTENTION]
+_CACHE = contract.load()["hybrid_reshape_and_cache"]
 
 
 def _schedule(
@@ -107,9 +109,7 @@ def paged_attention(
     scale = float(query.shape[-1]) ** -0.5 if scale_value is None else scale_value
     attrs = {"scale_value": scale, "causal": causal, "num_splits": num_splits}
     with refusing():
-        out, _ = torch_ops.call(
-            contract.load()[ATTENTION], tensors, attrs, functional=False, validate=None, **chosen
-        )
+        out, _ = torch_ops.call(_ATTENTION, tensors, attrs, functional=False, validate=None, **chosen)
     return out
 
 
@@ -141,7 +141,7 @@ def reshape_and_cache(
     chosen = hold_options("reshape_and_cache", options)
     with refusing():
         torch_ops.call(
-            contract.load()[CACHE],
+            _CACHE,
             tensors,
             {"cache_mode": cache_mode},
             functional=False,
