@@ -47,9 +47,9 @@ class CubeKernel {
         ahead_.sequence = t_.sequences;  // before the first one
         ahead_.token = ahead_.end = 0;
         ahead_.index -= uint32_t(AscendC::GetBlockNum());
-        Fetch(0);
-        gates_.Fetch(chunks_[0]);
-        Fetch(1);
+        Fetch(0, Rows::kKeys);
+        Fetch(0, Rows::kQueries);
+        Fetch(0, Rows::kValues);
         Pass(nullptr, 0);
         const uint32_t items = t_.valueHeads * t_.valueSteps;
         for (uint32_t i = uint32_t(AscendC::GetBlockIdx()); i < items;
@@ -57,6 +57,7 @@ class CubeKernel {
             item_.Set(t_, i);
             ProcessItem();
         }
+        FlushOut();
     }
     __aicore__ inline void Release(AscendC::TPipe& pipe) {
         gates_.Release(pipe);
@@ -76,7 +77,6 @@ class CubeKernel {
             const int64_t end = EndOf(begin, b);
             LoadState(b);
             for (int64_t token = begin; token < end; token += kChunkTokens) {
-                Fetch(now_ + 2);
                 Pass(&chunks_[now_ % 3], now_ + 1);
                 ++now_;
             }
@@ -103,6 +103,7 @@ class CubeKernel {
             if (ahead_.sequence == t_.sequences) continue;
             if (ahead_.index >= t_.valueHeads * t_.valueSteps) return chunk;
             ahead_.end = EndOf(ahead_.token, ahead_.sequence);
+            chunk.first = true;
         }
         const int64_t left = ahead_.end - ahead_.token;
         chunk.token = ahead_.token;
@@ -111,20 +112,26 @@ class CubeKernel {
         ahead_.token += chunk.count;
         return chunk;
     }
-    // Draws chunk number n and starts to fetch its rows.
-    __aicore__ inline void Fetch(uint32_t n) {
+    // Starts to fetch the rows of chunk number n: a third at a time, as the queue of moves is short.
+    enum class Rows { kKeys, kQueries, kValues };
+    __aicore__ inline void Fetch(uint32_t n, Rows rows) {
         Chunk& chunk = chunks_[n % 3];
-        chunk = Draw();
+        if (rows == Rows::kKeys) chunk = Draw();
         if (chunk.count == 0) return;
         CubeInputs& to = work_.inputs[n % 3];
         const uint64_t keyWidth = uint64_t(t_.keyHeads) * t_.keyDim, width = Width();
         const uint64_t at = uint64_t(chunk.token) * keyWidth + uint64_t(chunk.item.key) * t_.keyDim;
-        Cube310p& cube = work_.cube;
-        cube.FillRows(to.key, key_[at], chunk.count, t_.keyDim, keyWidth, true);
-        cube.FillRows(to.query, query_[at], chunk.count, t_.keyDim, keyWidth, true);
-        cube.FillRows(to.value, value_[uint64_t(chunk.token) * width + Column(chunk.item)], chunk.count,
-                      chunk.item.columns, width, true);
-        cube.Deliver();
+        if (rows == Rows::kKeys) {
+            work_.cube.FillRows(to.key, key_[at], chunk.count, t_.keyDim, keyWidth, true);
+        } else if (rows == Rows::kQueries) {
+            work_.cube.FillRows(to.query, query_[at], chunk.count, t_.keyDim, keyWidth, true);
+        } else {
+            const uint64_t valueAt = uint64_t(chunk.token) * width + Column(chunk.item);
+            work_.cube.FillRows(to.value, value_[valueAt], chunk.count, chunk.item.columns, width, true);
+            work_.cube.Deliver();
+            Order<HardEvent::V_MTE2>();
+            gates_.Fetch(chunk);
+        }
     }
 
     // Takes the state through chunk `now`, if any, and prepares chunk number `next`, if there is one.
@@ -133,41 +140,60 @@ class CubeKernel {
         const uint32_t last = next + 2;  // number of `now`, modulo 3; its preparation is that of next + 1
         CubeInputs &old = work_.inputs[last % 3], &fresh = work_.inputs[next % 3];
         CubePrepared &mine = work_.prepared[(next + 1) % 2], &ours = work_.prepared[next % 2];
-        if (now != nullptr) ReadState(old, mine);
-        if (then != nullptr) Correlate(*then, fresh, ours, next);
-        if (now != nullptr) Solve(mine);
-        if (then != nullptr) {
+        const bool passes = now != nullptr, prepares = then != nullptr;
+        if (passes && !sent_) SendState();
+        // Long gone: their flags are free for others.
+        work_.Begin(work_.keys);
+        work_.Begin(work_.queries);
+        if (passes) {
+            work_.cube.Await(mine.solveRead);  // sent last
+            FlushOut();
+        }
+        if (prepares) gates_.Sum(*then, ours);
+        if (passes) ReadState(old, mine);
+        if (prepares) {
+            gates_.Spread(ours);
+            Correlate(fresh, mine);
+        }
+        Fetch(next + 1, Rows::kKeys);
+        if (passes) Solve(mine);
+        if (prepares) {
             Couple();
             inverse_.Start();
         }
-        if (now != nullptr) ReadOut(mine);
-        if (then != nullptr) {
+        if (passes) ReadOut(mine);
+        Fetch(next + 1, Rows::kQueries);
+        if (prepares) {
             inverse_.Substitute();
             inverse_.Try(0);
             Attend(ours);
             inverse_.Turn(0);
         }
-        if (now != nullptr) Decay(mine);
-        if (then != nullptr) {
+        if (passes) Decay(mine);
+        Fetch(next + 1, Rows::kValues);
+        if (prepares) {
             inverse_.Take(0);
             inverse_.Try(1);
-        }
-        const uint32_t pieces = now == nullptr ? 0 : StatePieces();
-        for (uint32_t i = 0; i < pieces; i += 2) WriteState(mine, i);
-        if (then != nullptr) {
+            unloaded_.Take(unloadedFlag_);
+            Scale(ours.decayedKey, work_.keys, gates_.toEnd);
             inverse_.Turn(1);
-        }
-        for (uint32_t i = 1; i < pieces; i += 2) WriteState(mine, i);
-        if (then != nullptr) {
+            Scale(ours.scaledQuery, work_.queries, gates_.fromStart);
             inverse_.Take(1);
             inverse_.Try(2);
         }
-        if (now != nullptr) StoreOut(*now, mine);
-        if (then == nullptr) return;
-        inverse_.Turn(2);
-        inverse_.Take(2);
-        inverse_.Try(3);
-        inverse_.Turn(3);
+        const uint32_t pieces = passes ? StatePieces() : 0;
+        for (uint32_t i = 0; i < pieces; i += 2) WriteState(mine, i);
+        if (prepares) inverse_.Turn(2);
+        for (uint32_t i = 1; i < pieces; i += 2) WriteState(mine, i);
+        if (prepares) {
+            inverse_.Take(2);
+            inverse_.Try(3);
+        }
+        if (passes) RoundOut(*now, mine);
+        if (prepares) inverse_.Turn(3);
+        sent_ = passes && prepares && !then->first;
+        if (sent_) SendState();
+        if (!prepares) return;
         inverse_.Take(3);
         PipeBarrier<PIPE_V>();
         ScaleRows(work_.square[0], gates_.minusBeta);
@@ -193,27 +219,17 @@ class CubeKernel {
             work_.Send(to.solveValue, work_.narrow[0], kColumn, c);
         }
     }
-    // K K^T and Q K^T on the way; gates; decayed keys and queries.
-    __aicore__ inline void Correlate(const Chunk& chunk, CubeInputs& in, CubePrepared& to, uint32_t number) {
+    // K K^T and Q K^T on the way, keys and queries at hand, once those of the chunk before have gone.
+    __aicore__ inline void Correlate(CubeInputs& in, const CubePrepared& before) {
         const uint32_t n = kChunkTokens, k = t_.keyDim;
         Cube310p& cube = work_.cube;
-        work_.Begin(work_.keys);
-        work_.Begin(work_.queries);
-        Order<HardEvent::V_MTE1>();
-        cube.Unload(work_.keys.data, in.key, n * k);
-        cube.Unload(work_.queries.data, in.query, n * k);
-        uint32_t unloaded = unloaded_.Raise();
         cube.Multiply(work_.keyKey, {&in.key, false}, {&in.key, true}, n, n, k, false);
         cube.Multiply(work_.queryKey, {&in.query, false}, {&in.key, true}, n, n, k, false);
-        gates_.Prepare(chunk, to);
-        const Chunk& following = chunks_[(number + 1) % 3];
-        if (following.count != 0) {
-            Order<HardEvent::V_MTE2>();
-            gates_.Fetch(following);
-        }
-        unloaded_.Take(unloaded);
-        Scale(to.decayedKey, work_.keys, gates_.toEnd);
-        Scale(to.scaledQuery, work_.queries, gates_.fromStart);
+        cube.Await(before.decayedKey);
+        cube.Await(before.scaledQuery);
+        cube.Unload(work_.keys.data, in.key, n * k);
+        cube.Unload(work_.queries.data, in.query, n * k);
+        unloadedFlag_ = unloaded_.Raise();
     }
     // tile <- rows [64, DK], each multiplied by its factor
     __aicore__ inline void Scale(CubeTile& tile, Outgoing& rows, const HalfTensor& factor) {
@@ -222,7 +238,7 @@ class CubeKernel {
         }
         work_.Send(tile, rows, kChunkTokens * t_.keyDim);
     }
-    // square[0] <- -beta K K^T o E
+    // square[0] <- -beta K K^T o E; minusBeta turns into what solveValue takes.
     __aicore__ inline void Couple() {
         const FloatTensor square = work_.square[0];
         PipeBarrier<PIPE_V>();
@@ -232,6 +248,7 @@ class CubeKernel {
         PipeBarrier<PIPE_V>();
         ScaleRows(square, gates_.minusBeta);
         PipeBarrier<PIPE_V>();
+        AscendC::Muls(gates_.minusBeta, gates_.minusBeta, kShrink, int32_t(kColumn));
     }
     __aicore__ inline void Attend(CubePrepared& to) {
         const FloatTensor square = work_.square[1];
@@ -240,20 +257,24 @@ class CubeKernel {
         PipeBarrier<PIPE_V>();
         AscendC::Mul(square, square, work_.decay, int32_t(kSquare));
         PipeBarrier<PIPE_V>();
-        AscendC::Muls(square, square, -t_.scale, int32_t(kSquare));
+        AscendC::Muls(square, square, -kGrow * t_.scale, int32_t(kSquare));
         work_.SendSquare(to.attention, 1, square);
     }
 
-    // K S, the state's part of out and the values' part of -U on the way.
-    __aicore__ inline void ReadState(CubeInputs& in, CubePrepared& mine) {
-        const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns, half = v * k / 2;
-        Cube310p& cube = work_.cube;
+    // states <- S^T, rounded, in halves
+    __aicore__ inline void SendState() {
+        const uint32_t v = item_.columns, half = v * t_.keyDim / 2;
         work_.states.rows = v;
         HalfTensor& front = work_.Begin(work_.front);
         PipeBarrier<PIPE_V>();
         AscendC::Cast(front, work_.state, AscendC::RoundMode::CAST_NONE, half);
         work_.Send(work_.states, work_.front, half);
         work_.SendBack(work_.states, work_.state[half], half, half);
+    }
+    // K S, the state's part of out and the values' part of -U on the way.
+    __aicore__ inline void ReadState(CubeInputs& in, CubePrepared& mine) {
+        const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns;
+        Cube310p& cube = work_.cube;
         cube.Multiply(work_.readSum, {&in.key, false}, {&work_.states, true}, n, v, k, false);
         cube.Multiply(work_.deltaSum, {&mine.solveValue, true}, {&in.value, false}, n, v, n, false);
         cube.Multiply(work_.outSum, {&mine.scaledQuery, false}, {&work_.states, true}, n, v, k, false);
@@ -299,7 +320,8 @@ class CubeKernel {
         PipeBarrier<PIPE_V>();
         AscendC::Muls(work_.state[at], work_.state[at], mine.swell.GetValue(0), int32_t(some));
     }
-    __aicore__ inline void StoreOut(const Chunk& chunk, const CubePrepared& mine) {
+    // The chunk's out rows, rounded; FlushOut stores them.
+    __aicore__ inline void RoundOut(const Chunk& chunk, const CubePrepared& mine) {
         const uint32_t v = item_.columns;
         PipeBarrier<PIPE_V>();
         work_.cube.Fetch(work_.landing, work_.outSum, kChunkTokens * v);
@@ -312,9 +334,17 @@ class CubeKernel {
         HalfTensor& rows = work_.Begin(work_.out);
         PipeBarrier<PIPE_V>();
         FromFractals(rows, work_.landing, kChunkTokens, v);
+        rounded_ = chunk;
+    }
+    // Where nothing waits for MTE3, which the store keeps for long.
+    __aicore__ inline void FlushOut() {
+        if (rounded_.count == 0) return;
+        const uint32_t v = rounded_.item.columns;
         Order<HardEvent::V_MTE3>();
-        StoreRows(out_[uint64_t(chunk.token) * Width() + Column(item_)], rows, chunk.count, v, Width(), v);
+        StoreRows(out_[uint64_t(rounded_.token) * Width() + Column(rounded_.item)], work_.out.data,
+                  rounded_.count, v, Width(), v);
         work_.out.moved = work_.moved.Raise();
+        rounded_.count = 0;
     }
 
     // rows [m, n] in fp16 <- src [m, n] in columns of fractals
@@ -340,10 +370,14 @@ class CubeKernel {
                           AscendC::UnaryRepeatParams(1, uint16_t(blocks), 8, uint8_t(4 * blocks)));
         }
         PipeBarrier<PIPE_V>();
+        AscendC::Muls(work_.state, work_.state, kShrink, int32_t(v * k));
+        PipeBarrier<PIPE_V>();
     }
     __aicore__ inline void StoreState(uint32_t sequence) {
         const uint32_t v = item_.columns, k = t_.keyDim;
         HalfTensor& rows = work_.BeginRows();
+        PipeBarrier<PIPE_V>();
+        AscendC::Muls(work_.state, work_.state, kGrow, int32_t(v * k));
         PipeBarrier<PIPE_V>();
         FromFractals(rows, work_.state, v, k);
         Order<HardEvent::V_MTE3>();
@@ -355,6 +389,7 @@ class CubeKernel {
     // Rows of all tokens from `begin` on.
     __aicore__ inline void ZeroRows(int64_t begin) {
         if (begin >= t_.tokens) return;
+        FlushOut();
         const uint32_t v = item_.columns;
         HalfTensor& rows = work_.Begin(work_.out);
         AscendC::Duplicate(rows, half(0), int32_t(kChunkTokens * v));
@@ -376,12 +411,15 @@ class CubeKernel {
     }
 
     const Data t_;
-    CubeItem item_;     // whose state is at hand
-    Chunk chunks_[3];   // number n at n % 3: the one under way, the next one, the one being fetched
-    uint32_t now_ = 0;  // number of the chunk under way
+    CubeItem item_;      // whose state is at hand
+    Chunk chunks_[3];    // number n at n % 3: the one under way, the next one, the one being fetched
+    Chunk rounded_{};    // whose out rows are to be stored
+    uint32_t now_ = 0;   // number of the chunk under way
+    bool sent_ = false;  // the state before it is in L1
     Cursor ahead_;
     CubeWork work_;
     FlagPool<HardEvent::MTE1_V> unloaded_;
+    uint32_t unloadedFlag_ = kNoFlag;
     CubeGates gates_;
     CubeInverse inverse_;
     IntTable lengths_;

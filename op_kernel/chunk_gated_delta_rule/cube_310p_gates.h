@@ -18,8 +18,8 @@ class CubeGates {
     __aicore__ inline CubeGates(const Data& t, CubeWork& work) : t_(t), work_(work) {}
 
     // A value per token, 16 times, [64, 16].
-    FloatTensor minusBeta, minusStart;  // -beta, -exp(G)
-    HalfTensor toEnd, fromStart;        // exp(G_n - G), scale exp(G)
+    FloatTensor minusBeta, minusStart;  // -beta, -kGrow exp(G)
+    HalfTensor toEnd, fromStart;        // exp(G_n - G), kGrow scale exp(G)
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, GM_ADDR beta, GM_ADDR g) {
         beta_.SetGlobalBuffer((__gm__ half*)beta);
@@ -65,13 +65,12 @@ class CubeGates {
         flags_.Release(pipe);
     }
 
-    // work.decay, the vectors and the chunk's factors, from what was fetched. Uses square[1].
-    __aicore__ inline void Prepare(const Chunk& chunk, CubePrepared& prepared) {
+    // From what was fetched: minusBeta, G for Spread, the chunk's rise and swell. Uses square[1].
+    __aicore__ inline void Sum(const Chunk& chunk, CubePrepared& prepared) {
         // Of square[1]: two halves of a ring, 32 rows of zeros ahead of each, then what the names say.
         const FloatTensor scratch = work_.square[1];
         const FloatTensor ring[2] = {scratch[kAhead], scratch[2 * kAhead + kTokens8]};
-        const FloatTensor wide = scratch[2 * (kAhead + kTokens8)], columns = wide[kColumn + kFractal];
-        const FloatTensor rows = scratch[kSquare - kColumn], peak = rows, beta8 = rows[kColumn - kTokens8];
+        const FloatTensor wide = Wide(), peak = Rows(), beta8 = peak[kColumn - kTokens8];
         flags_.Take(arrived_);
         AscendC::Cast(wide, stagedBeta_, AscendC::RoundMode::CAST_NONE,
                       kChunkTokens * CubeGateHeads(t_) + 16);
@@ -97,7 +96,7 @@ class CubeGates {
             AscendC::Add(ring[now ^ 1], ring[now], scratch[ahead - step * kFloatBlock], int32_t(kTokens8));
         }
         PipeBarrier<PIPE_V>();
-        const FloatTensor sum = ring[now], last = sum[kTokens8 - kFloatBlock], ramp = wide;
+        const FloatTensor ramp = wide;
         AscendC::Mins(prepared.rise, peak, kMostRise, int32_t(kFloatBlock));
         PipeBarrier<PIPE_V>();
         AscendC::Maxs(prepared.rise, prepared.rise, 0.0f, int32_t(kFloatBlock));
@@ -105,10 +104,15 @@ class CubeGates {
         AscendC::Mul(ramp, ramp_, prepared.rise, uint64_t(kFloatLanes), uint8_t(kTokens8 / kFloatLanes),
                      AscendC::BinaryRepeatParams(1, 1, 0, 8, 8, 0));
         PipeBarrier<PIPE_V>();
-        AscendC::Sub(sum, sum, ramp, int32_t(kTokens8));
+        AscendC::Sub(Total(), Total(), ramp, int32_t(kTokens8));  // ring[0], after six steps
         AscendC::Exp(prepared.swell, ramp[kTokens8 - kFloatBlock], int32_t(kFloatBlock));
         prepared.known = work_.known.Raise();
         PipeBarrier<PIPE_V>();
+    }
+    // work.decay, the other vectors and the chunk's decay, from what Sum left in square[1].
+    __aicore__ inline void Spread(CubePrepared& prepared) {
+        const FloatTensor sum = Total(), last = sum[kTokens8 - kFloatBlock], wide = Wide(), rows = Rows();
+        const FloatTensor columns = wide[kColumn + kFractal], start = work_.square[1];
         AscendC::Gather(columns, sum, byColumn_, uint32_t(0), kTiled);
         AscendC::Exp(prepared.whole, last, int32_t(kFloatBlock));
         Widen(rows, sum, 1.0f);
@@ -125,15 +129,14 @@ class CubeGates {
         AscendC::Sub(wide, last, rows, uint64_t(kFloatLanes), uint8_t(kColumn / kFloatLanes),
                      AscendC::BinaryRepeatParams(1, 0, 1, 8, 0, 8));
         PipeBarrier<PIPE_V>();
-        const FloatTensor start = scratch;
         AscendC::Exp(start, rows, int32_t(kColumn));
         AscendC::Exp(wide, wide, int32_t(kColumn));
         for (uint32_t c = 0; c < 4; ++c) {
             AscendC::Exp(Below(c), Below(c), int32_t(kColumn - c * kFractalElements));
         }
         PipeBarrier<PIPE_V>();
-        AscendC::Muls(minusStart, start, -1.0f, int32_t(kColumn));
-        AscendC::Muls(rows, start, t_.scale, int32_t(kColumn));
+        AscendC::Muls(minusStart, start, -kGrow, int32_t(kColumn));
+        AscendC::Muls(rows, start, kGrow * t_.scale, int32_t(kColumn));
         AscendC::Cast(toEnd, wide, AscendC::RoundMode::CAST_NONE, kColumn);
         PipeBarrier<PIPE_V>();
         AscendC::Cast(fromStart, rows, AscendC::RoundMode::CAST_NONE, kColumn);
@@ -163,6 +166,10 @@ class CubeGates {
     static constexpr uint32_t kAhead = kTokens8 / 2;
     static constexpr uint32_t kTiled = kChunkTokens * 4;
 
+    // Parts of square[1], which Sum and Spread share: G [64, 8]; [64, 16] twice.
+    __aicore__ inline FloatTensor Total() const { return work_.square[1][kAhead]; }
+    __aicore__ inline FloatTensor Wide() const { return work_.square[1][2 * (kAhead + kTokens8)]; }
+    __aicore__ inline FloatTensor Rows() const { return work_.square[1][kSquare - kColumn]; }
     // The part of column c of the decays' fractals that is not above the diagonal's fractals.
     __aicore__ inline FloatTensor Below(uint32_t c) const {
         return work_.decay[c * (kColumn + kFractalElements)];

@@ -22,6 +22,10 @@ constexpr uint32_t kColumn = kChunkTokens * kFractal;  // elements of a column o
 constexpr uint32_t kDiagonalStep = 160;  // 32-byte blocks between diagonal fractals of an fp32 square
 constexpr uint32_t kSecondBlock = 136;   // elements from the first 8 x 8 block of such a fractal to the last
 
+// States, reads and deltas are kept divided by kGrow: a state of 65504 in every element, read with a unit key
+// of 256, just stays within fp16. A power of two costs no digits but those of the smallest elements.
+constexpr float kGrow = 16.0f, kShrink = 1.0f / kGrow;
+
 // A value head's columns [column, column + columns) of DV.
 struct CubeItem {
     uint32_t head, key, column, columns;
@@ -37,6 +41,7 @@ struct CubeItem {
 struct Chunk {
     int64_t token;
     uint32_t count;
+    bool first;  // of its sequence
     CubeItem item;
 };
 
@@ -54,9 +59,9 @@ struct CubeInputs {
 // What a chunk needs beside its inputs once the state before it is known.
 struct CubePrepared {
     CubeTile decayedKey;       // exp(G_n - G) K
-    CubeTile scaledQuery;      // scale exp(G) Q
-    CubeTile attention;        // -scale (Q K^T o E)
-    CubeTile solveValue;       // transposed: -T diag(beta)
+    CubeTile scaledQuery;      // kGrow scale exp(G) Q
+    CubeTile attention;        // -kGrow scale (Q K^T o E)
+    CubeTile solveValue;       // transposed: -kShrink T diag(beta)
     CubeTile solveRead;        // transposed: T diag(beta exp(G))
     FloatTensor whole;         // exp(G_n), eight times
     FloatTensor rise, swell;   // c of CubeGates and exp(64 c), each eight times
@@ -70,7 +75,7 @@ struct CubeWork {
     FlagPool<HardEvent::MTE3_V> moved;
     FlagPool<HardEvent::V_S> known;
 
-    FloatTensor state;       // S^T, fp32
+    FloatTensor state;       // kShrink S^T, fp32
     FloatTensor landing;     // results
     FloatTensor square[2];   // [64, 64]
     FloatTensor decay;       // [64, 64]: E, zero above the diagonal

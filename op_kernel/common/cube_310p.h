@@ -227,6 +227,9 @@ class Cube310p {
         tile.loaded = ++loads_;
     }
 
+    // MTE1 waits for what fills the tile, and so for what the fill waited for.
+    __aicore__ inline void Await(const CubeTile& tile) { AwaitTiles(tile, tile); }
+
     // sum [m, n] <- (add: sum +) A B, A [m, k], B [k, n] as `a` and `b` say. m, n at most 1024; m, k and n
     // multiples of 16. K is cut so that each part fits into half of L0A and half of L0B.
     __aicore__ inline void Multiply(CubeSum& sum, const Factor& a, const Factor& b, uint32_t m, uint32_t n,

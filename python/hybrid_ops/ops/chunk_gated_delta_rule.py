@@ -288,6 +288,12 @@ def _long_keys(arrays: Arrays, rng: np.random.Generator) -> None:
     arrays["key"][:, 0] *= np.sqrt(arrays["key"].shape[2])
 
 
+def _large_state(arrays: Arrays, rng: np.random.Generator) -> None:
+    """Elements near the end of float16, read by the first key with one sign: only the sum leaves the range."""
+    state = arrays["initial_state"]
+    state[:] = np.sign(arrays["key"][0])[None, :, None, :] * rng.uniform(1e4, 3e4, state.shape)
+
+
 def _growing_head(arrays: Arrays, rng: np.random.Generator) -> None:
     arrays["g"][:, 0] = 0.2
 
@@ -368,6 +374,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         "keys-similar": {"lengths": [64], "dk": 128, "edits": [_similar_keys, put("beta", 0.5), put("g", 0)]},
         "keys-similar-beta-one": {"lengths": [128], "dk": 128, "edits": [_similar_keys, put("beta", 1), put("g", 0)]},
         "keys-long": {"lengths": [8], "nk": 2, "overflows": True, "edits": [put("beta", 1), put("g", 0), _long_keys]},
+        **{f"state-large-T{n}": {"lengths": [n], "nk": 2, "edits": [_large_state]} for n in (5, 65)},
         "zero-length": {"lengths": [0, 2, 0, 0, 5, 0], "expect": partial(_expect_states_copied, [0, 2, 3, 5])},
         "zero-length-all": {"lengths": [0, 0], "tokens": 0, "expect": partial(_expect_states_copied, [0, 1])},
         "lengths-short-of-T": {"lengths": [5, 1], "tokens": 40, "edits": [_poison_rows(range(6, 40))],
