@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import tempfile
@@ -157,6 +158,7 @@ def _write(
     if not apart:
         onnx_ir.save(model, file)
         return
+    logging.getLogger("onnx_ir").setLevel(logging.ERROR)  # it warns of every tensor larger than a shard
     assert file.parent == folder, "a model with references keeps its other weights inside"
     onnx_ir.save(
         model,

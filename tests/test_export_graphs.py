@@ -271,9 +271,10 @@ def test_prefill_by_tracing_and_growing(dense, tmp_path):
         agrees(got, want | {"logits": want["logits"][:, -1:]})
 
 
+@pytest.mark.parametrize("link", ["https://github.com/huggingface/transformers/issues/40114"])
 @pytest.mark.parametrize("kind", ["qwen3_5_moe", "qwen3_next"])
-def test_routing_of_the_example_does_not_stay(kind, tmp_path):
-    """The example sends every token to one expert; run on a prompt that needs the others, all of them are there."""
+def test_routing_of_the_example_does_not_stay(link, kind, tmp_path):
+    """LT3: the example sends every token to one expert; run on a prompt that needs the others, all of them are there."""
     model = small_model(kind, num_experts=4, num_experts_per_tok=1)
     with torch.no_grad():
         for layer in model.model.layers:
