@@ -121,7 +121,7 @@ def backend() -> str:
     try:
         from hybrid_ops.export import hf_backend
     except HybridOpsError as error:
-        return f"refused: {error}"
+        return f"refused ({str(error).split(': ', 2)[2].split(' on every SoC')[0]})"
     from hybrid_ops.models.families import small_model
 
     hf_backend.register()

@@ -99,7 +99,7 @@ def export(
         )
     console = Console(emoji=False, width=None if sys.stdout.isatty() else 118)
     table = Table(
-        Column("graph", overflow="fold", min_width=28),
+        Column("graph", overflow="fold", min_width=32),
         "nodes",
         "Custom",
         "files",

@@ -19,6 +19,7 @@ from typing import Any
 
 import onnx_ir
 import torch
+import transformers
 
 from hybrid_ops import check
 from hybrid_ops.export import run_graph
@@ -39,7 +40,7 @@ try:
     from transformers.exporters.utils import onnx_inputs
 except ImportError as error:
     raise check.refuse(
-        "export", "transformers", "takes no export backends", got=error, allowed="transformers 5.23 or later",
+        "export", "transformers", "takes no export backends", got=transformers.__version__, allowed="transformers 5.23 or later",
         soc="every SoC", hint="hybrid-ops export works with every supported release",
     ) from error  # fmt: skip
 

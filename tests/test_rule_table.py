@@ -332,6 +332,11 @@ def test_files_that_are_no_models(tmp_path):
             lite_rules.check_file(file)
     with pytest.raises(HybridOpsError, match="check: model: cannot be read"):
         lite_rules.check_file(tmp_path / "absent.onnx")
+    with file.open("wb") as stream:  # sparse
+        stream.write(whole)
+        stream.truncate((1 << 31) + 1)
+    with pytest.raises(HybridOpsError, match="over 2 GiB, which protobuf cannot read"):
+        lite_rules.check_file(file)
 
 
 def test_release_on_the_command_line(tmp_path):
