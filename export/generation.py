@@ -105,7 +105,7 @@ def export_generation(
     check.choice("export", "weights", kind, WEIGHTS, soc)
     supply = _weights(source, kind, seed, exporter, out, soc)
     if component == "all" and jobs > 1:
-        both = {
+        both: dict[str, Any] = {
             "target": target, "soc": soc, "exporter": exporter, "dtype": dtype, "max_seq_len": max_seq_len,
             "max_prompt": max_prompt, "last_logits": last_logits, "chunk": chunk, "weights": kind, "seed": seed,
             "private_domain": private_domain, "shard_bytes": shard_bytes,
