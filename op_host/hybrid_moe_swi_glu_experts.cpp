@@ -73,7 +73,7 @@ ge::graphStatus Tiling(gert::TilingContext* context) {
     shape.bytes = wide ? 4 : 2;
     shape.strategy = uint32_t(strategy);
     const HybridMoeSwiGluExpertsPlan plan = PlanHybridMoeSwiGluExperts(
-        shape, {chip.vector_cores, uint32_t(chip.ub_bytes), chip.soc == "ascend910b"});
+        shape, {chip.vector_cores, chip.soc == "ascend910b" ? chip.cube_cores : 0, chip.soc == "ascend910b"});
     return call.Launch(plan.data, plan.tilingKey, plan.blockDim, plan.workspace + chip.library_workspace);
 }
 

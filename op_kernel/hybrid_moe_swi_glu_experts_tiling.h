@@ -9,16 +9,17 @@
 #include <cstdint>
 
 struct HybridMoeSwiGluExpertsTilingData {
-    uint32_t rows;       // R
-    uint32_t experts;    // E
-    uint32_t hidden;     // H
-    uint32_t inner;      // I
-    uint32_t fused;      // up follows gate in one tensor
-    uint32_t entries;    // offsets kept in local memory; 0: read from global memory
-    uint32_t loadCost;   // cycles a weight tile takes from memory ...
-    uint32_t tileCost;   // ... that the vector unit spends on it ...
-    uint32_t tokenCost;  // ... and on it per token
-    uint32_t syncBytes;  // workspace in front of act that the barrier uses
+    uint32_t rows;        // R
+    uint32_t experts;     // E
+    uint32_t hidden;      // H
+    uint32_t inner;       // I
+    uint32_t fused;       // up follows gate in one tensor
+    uint32_t entries;     // offsets kept in local memory; 0: read from global memory
+    uint32_t tileTokens;  // rows of an expert that share one pass over its weights
+    uint32_t loadCost;    // cycles a weight tile takes from memory ...
+    uint32_t tileCost;    // ... that the core spends on it ...
+    uint32_t tokenCost;   // ... and on it per row
+    uint32_t syncBytes;   // workspace in front of act that the barrier uses
 };
 
 struct HybridMoeSwiGluExpertsShape {
@@ -29,14 +30,14 @@ struct HybridMoeSwiGluExpertsShape {
 };
 
 struct HybridMoeSwiGluExpertsPlatform {
-    uint32_t cores;
-    uint32_t localBytes;
+    uint32_t vectorCores;
+    uint32_t cubeCores;
     bool is910b;
 };
 
 struct HybridMoeSwiGluExpertsPlan {
     HybridMoeSwiGluExpertsTilingData data;
-    uint64_t tilingKey;  // 0: vector path
+    uint64_t tilingKey;  // 0: vector path; 1: products on the cube units
     uint32_t blockDim;
     uint64_t workspace;
 };
@@ -44,19 +45,29 @@ struct HybridMoeSwiGluExpertsPlan {
 namespace hybrid_ops {
 namespace moe_experts {
 
+constexpr uint32_t kScalar = 0, kCube = 1, kAuto = 2;  // attribute `strategy`
+
+// Vector path: a weight tile is [kUnitRows, kTileColumns].
 constexpr uint32_t kUnitRows = 32;      // weight rows that are worked on, and stored, together
-constexpr uint32_t kTileColumns = 256;  // of a weight tile [kUnitRows, kTileColumns]
-constexpr uint32_t kTileTokens = 4;     // tokens that share one pass over the weights
-constexpr uint32_t kLanes = 64;         // fp32 lanes of a repeat
+constexpr uint32_t kTileColumns = 256;  // 512 bytes of 16-bit weights
+constexpr uint32_t kTileTokens = 4;
+constexpr uint32_t kLanes = 64;  // fp32 lanes of a repeat
 constexpr uint32_t kPlanes = kTileColumns / kLanes;
 constexpr uint32_t kMaxEntries = 1025;  // local memory is for weights
 
+// Cube path: results [kCubeTokens, kCubeRows] fill L0C; operands come in steps of kCubeStep columns.
+constexpr uint32_t kCubeRows = 128;
+constexpr uint32_t kCubeTokens = 256;
+constexpr uint32_t kCubeStep = 256;
+constexpr uint32_t kCubeFromRows = 3;  // rows per expert from which weights are not the vector unit's limit
+
 // Cycles that n > 0 rows of one expert take per weight tile.
-inline uint64_t ExpertCost(uint32_t n, uint32_t load, uint32_t tile, uint32_t token) {
-    const uint32_t whole = n / kTileTokens, rest = n % kTileTokens;
-    const uint64_t full = tile + kTileTokens * token, last = tile + rest * token;
-    uint64_t cost = uint64_t(whole) * (full > load ? full : load);
-    if (rest != 0) cost += last > load ? last : load;
+inline uint64_t ExpertCost(uint32_t n, const HybridMoeSwiGluExpertsTilingData& t) {
+    const uint32_t whole = n / t.tileTokens, rest = n % t.tileTokens;
+    const uint64_t full = t.tileCost + uint64_t(t.tileTokens) * t.tokenCost;
+    const uint64_t last = t.tileCost + uint64_t(rest) * t.tokenCost;
+    uint64_t cost = whole * (full > t.loadCost ? full : t.loadCost);
+    if (rest != 0) cost += last > t.loadCost ? last : t.loadCost;
     return cost;
 }
 
@@ -74,20 +85,33 @@ inline HybridMoeSwiGluExpertsPlan PlanHybridMoeSwiGluExperts(const HybridMoeSwiG
     t.inner = uint32_t(shape.inner);
     t.fused = shape.fused ? 1 : 0;
     t.entries = t.experts + 1 <= kMaxEntries ? t.experts + 1 : 0;
-    // Bytes a core gets per cycle: at most 17 on 310P; on 910B 20.7 when all of them read, more where some
-    // are busy with their tokens.
-    const uint32_t bytes = kUnitRows * kTileColumns * shape.bytes;
-    t.loadCost = chip.is910b ? bytes / 27 : bytes / 17;
-    t.tileCost = shape.bytes == 2 ? 190 : 10;
-    t.tokenCost = 350;
+    const int64_t busy = shape.rows < shape.experts ? shape.rows : shape.experts;  // with rows, at most
+    const bool worth =
+        shape.strategy == kCube || (shape.strategy == kAuto && shape.rows >= busy * int64_t(kCubeFromRows));
+    const bool cube = chip.cubeCores != 0 && shape.bytes == 2 && worth && shape.rows != 0;
+    plan.tilingKey = cube ? 1 : 0;
+    if (cube) {
+        t.tileTokens = kCubeTokens;
+        t.loadCost = 1600;  // 64 KB of weights at a core's share of memory, 41 bytes a cycle
+        t.tokenCost = 8;    // 16 x 16 x 16 products a cycle
+    } else {
+        t.tileTokens = kTileTokens;
+        // Bytes a core gets per cycle: at most 17 on 310P; on 910B 20.7 when all of them read, more where
+        // some are busy with their tokens.
+        t.loadCost = kUnitRows * kTileColumns * shape.bytes / (chip.is910b ? 27 : 17);
+        t.tileCost = shape.bytes == 2 ? 190 : 10;
+        t.tokenCost = 350;
+    }
     // No more cores than row blocks of experts that may have rows.
-    const int64_t busy = shape.rows < shape.experts ? shape.rows : shape.experts;
+    const uint32_t block = cube ? kCubeRows : kUnitRows, cores = cube ? chip.cubeCores : chip.vectorCores;
     const int64_t wider = shape.hidden > shape.inner ? shape.hidden : shape.inner;
-    const int64_t units = busy * ((wider + kUnitRows - 1) / kUnitRows);
-    plan.blockDim = units < int64_t(chip.cores) ? uint32_t(units) : chip.cores;
+    const int64_t units = busy * ((wider + block - 1) / block);
+    plan.blockDim = units < int64_t(cores) ? uint32_t(units) : cores;
     if (plan.blockDim == 0) plan.blockDim = 1;
     t.syncBytes = (plan.blockDim * 32 + 511) / 512 * 512;
-    plan.workspace = t.syncBytes + uint64_t(shape.rows) * uint64_t(shape.inner) * shape.bytes;
+    // act; on the cube path the two projections stand there first.
+    plan.workspace =
+        t.syncBytes + uint64_t(cube ? 2 : 1) * uint64_t(shape.rows) * uint64_t(shape.inner) * shape.bytes;
     return plan;
 }
 

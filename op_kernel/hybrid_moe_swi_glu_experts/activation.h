@@ -17,15 +17,12 @@ __aicore__ inline void RoundTo(const FloatTensor& x, const AscendC::LocalTensor<
     }
 }
 
-// out <- silu(gate) * up for n elements; gate, up and work (n elements of fp32) are overwritten.
+// out <- silu(gate) * up for n elements of projections that are rounded already; gate, up and work (n
+// elements of fp32) are overwritten.
 template <typename T>
-__aicore__ inline void SwiGlu(const AscendC::LocalTensor<T>& out, const FloatTensor& gate,
-                              const FloatTensor& up, const FloatTensor& work, uint32_t n) {
-    const AscendC::LocalTensor<T> narrow = work.template ReinterpretCast<T>();
+__aicore__ inline void SwiGluRounded(const AscendC::LocalTensor<T>& out, const FloatTensor& gate,
+                                     const FloatTensor& up, const FloatTensor& work, uint32_t n) {
     const int32_t count = int32_t(n);
-    RoundTo(gate, narrow, n);
-    RoundTo(up, out, n);
-    AscendC::PipeBarrier<PIPE_V>();
     AscendC::Muls(work, gate, -1.0f, count);
     AscendC::PipeBarrier<PIPE_V>();
     AscendC::Exp(work, work, count);
@@ -34,11 +31,21 @@ __aicore__ inline void SwiGlu(const AscendC::LocalTensor<T>& out, const FloatTen
     AscendC::PipeBarrier<PIPE_V>();
     AscendC::Div(gate, gate, work, count);
     AscendC::PipeBarrier<PIPE_V>();
-    RoundTo(gate, narrow, n);
+    RoundTo(gate, work.template ReinterpretCast<T>(), n);
     AscendC::PipeBarrier<PIPE_V>();
     AscendC::Mul(up, up, gate, count);
     AscendC::PipeBarrier<PIPE_V>();
     Convert(out, up, n);
+}
+
+// The same of projections as they were summed.
+template <typename T>
+__aicore__ inline void SwiGlu(const AscendC::LocalTensor<T>& out, const FloatTensor& gate,
+                              const FloatTensor& up, const FloatTensor& work, uint32_t n) {
+    RoundTo(gate, work.template ReinterpretCast<T>(), n);
+    RoundTo(up, out, n);
+    AscendC::PipeBarrier<PIPE_V>();
+    SwiGluRounded(out, gate, up, work, n);
 }
 
 }  // namespace moe_experts

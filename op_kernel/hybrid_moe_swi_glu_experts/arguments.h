@@ -23,8 +23,8 @@ struct Arguments {
 
 template <typename T>
 struct Tensors {
-    AscendC::GlobalTensor<T> x, gate, up, down, y, act;  // act: [R, I] in the workspace
-    uint64_t projection, matrix;                         // elements per expert: of gate, of one matrix
+    AscendC::GlobalTensor<T> x, gate, up, down, y, act, other;  // act, other: [R, I] in the workspace
+    uint64_t projection, matrix;                                // elements per expert: of gate, of one matrix
 
     __aicore__ inline void Init(const Data& t, const Arguments& a) {
         x.SetGlobalBuffer((__gm__ T*)a.x);
@@ -32,6 +32,7 @@ struct Tensors {
         down.SetGlobalBuffer((__gm__ T*)a.down);
         y.SetGlobalBuffer((__gm__ T*)a.y);
         act.SetGlobalBuffer((__gm__ T*)(a.workspace + t.syncBytes));
+        other = act[uint64_t(t.rows) * t.inner];  // on the cube path only
         matrix = uint64_t(t.hidden) * t.inner;
         projection = t.fused != 0 ? 2 * matrix : matrix;
         if (t.fused != 0) {

@@ -22,10 +22,16 @@ class ExpertWalk {
  public:
     __aicore__ inline explicit ExpertWalk(const Data& data) : t_(data) {}
 
-    __aicore__ inline void Init(AscendC::TPipe& pipe, GM_ADDR offsets) {
-        pipe.InitBuffer(buffer_, (RoundUp(t_.entries, 8) + 8) * sizeof(int32_t));
-        table_.Load(offsets, buffer_.Get<int32_t>(), uint64_t(t_.experts) + 1, t_.entries);
-        Order<AscendC::HardEvent::MTE2_S>();
+    // A core without unified buffer reads the offsets where they are.
+    __aicore__ inline void Init(AscendC::TPipe& pipe, GM_ADDR offsets, bool local_memory = true) {
+        const bool cached = local_memory && t_.entries != 0;
+        AscendC::LocalTensor<int32_t> local;
+        if (cached) {
+            pipe.InitBuffer(buffer_, (RoundUp(t_.entries, 8) + 8) * sizeof(int32_t));
+            local = buffer_.Get<int32_t>();
+        }
+        table_.Load(offsets, local, uint64_t(t_.experts) + 1, cached ? t_.entries : 0);
+        if (cached) Order<AscendC::HardEvent::MTE2_S>();
         first_ = Offset(0);
         Expert e;
         known_ = 0;
@@ -88,7 +94,7 @@ class ExpertWalk {
         e.begin = row_;
         e.rows = bound - row_;
         e.before = cost_;
-        e.cost = ExpertCost(e.rows, t_.loadCost, t_.tileCost, t_.tokenCost);
+        e.cost = ExpertCost(e.rows, t_);
         expert_ = high;
         row_ = bound;
         cost_ += e.cost;
@@ -103,7 +109,7 @@ class ExpertWalk {
     uint32_t expert_, row_, first_, end_, known_, next_;
 };
 
-// One product of a weight tile with the rows of up to kTileTokens tokens.
+// One product of a weight tile with some rows of its expert.
 struct Tile {
     Expert expert;
     uint32_t row, rows;        // of the weight matrix
@@ -113,7 +119,9 @@ struct Tile {
     bool last;                 // of its sum over the columns
 };
 
-// All tiles of this core's share of `matrices` products [tokens, depth] x [height, depth] per expert.
+// All tiles of this core's share of `matrices` products [tokens, depth] x [height, depth] per expert, cut
+// into kRows of the height, kTokens of the tokens and kColumns of the depth.
+template <uint32_t kRows, uint32_t kTokens, uint32_t kColumns>
 class TileWalk {
  public:
     __aicore__ inline TileWalk(const ExpertWalk& experts, uint32_t height, uint32_t depth, uint32_t matrices)
@@ -121,30 +129,32 @@ class TileWalk {
         const uint64_t cores = AscendC::GetBlockNum(), core = AscendC::GetBlockIdx();
         from_ = experts_.Total() * core / cores;
         to_ = experts_.Total() * (core + 1) / cores;
-        units_ = (height + kUnitRows - 1) / kUnitRows;
+        units_ = (height + kRows - 1) / kRows;
         live_ = NextExpert();
     }
     __aicore__ inline bool Live() const { return live_; }
     __aicore__ inline Tile Now() const {
         Tile t;
         t.expert = expert_;
-        t.row = unit_ * kUnitRows;
-        t.rows = Least(height_ - t.row, kUnitRows);
+        t.row = unit_ * kRows;
+        t.rows = Least(height_ - t.row, kRows);
         t.token = expert_.begin + token_;
-        t.tokens = Least(expert_.rows - token_, kTileTokens);
+        t.tokens = Least(expert_.rows - token_, kTokens);
         t.column = column_;
-        t.columns = Least(depth_ - column_, kTileColumns);
+        t.columns = Least(depth_ - column_, kColumns);
         t.matrix = matrix_;
-        t.last = column_ + kTileColumns >= depth_ && matrix_ + 1 == matrices_;
+        t.last = depth_ - column_ <= kColumns && matrix_ + 1 == matrices_;
         return t;
     }
     __aicore__ inline void Advance() {
         if (++matrix_ < matrices_) return;
         matrix_ = 0;
-        column_ += kTileColumns;
-        if (column_ < depth_) return;
+        if (depth_ - column_ > kColumns) {
+            column_ += kColumns;
+            return;
+        }
         column_ = 0;
-        token_ += kTileTokens;
+        token_ += kTokens;
         if (token_ < expert_.rows) return;
         token_ = 0;
         if (++unit_ < unitEnd_) return;
