@@ -72,8 +72,8 @@ ge::graphStatus Tiling(gert::TilingContext* context) {
     shape.fused = !call.Has("up");
     shape.bytes = wide ? 4 : 2;
     shape.strategy = uint32_t(strategy);
-    const HybridMoeSwiGluExpertsPlan plan = PlanHybridMoeSwiGluExperts(
-        shape, {chip.vector_cores, chip.soc == "ascend910b" ? chip.cube_cores : 0, chip.soc == "ascend910b"});
+    const HybridMoeSwiGluExpertsPlan plan =
+        PlanHybridMoeSwiGluExperts(shape, {chip.vector_cores, chip.cube_cores, chip.soc == "ascend910b"});
     return call.Launch(plan.data, plan.tilingKey, plan.blockDim, plan.workspace + chip.library_workspace);
 }
 

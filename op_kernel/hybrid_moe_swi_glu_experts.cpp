@@ -3,6 +3,8 @@
 #include "hybrid_moe_swi_glu_experts/vector_path.h"
 #if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
 #include "hybrid_moe_swi_glu_experts/cube_910b_path.h"
+#else
+#include "hybrid_moe_swi_glu_experts/cube_310p_path.h"
 #endif
 
 extern "C" __global__ __aicore__ void hybrid_moe_swi_glu_experts(GM_ADDR expanded_x, GM_ADDR gate,
@@ -23,11 +25,16 @@ extern "C" __global__ __aicore__ void hybrid_moe_swi_glu_experts(GM_ADDR expande
         path.Init(pipe, arguments);
         path.Process();
     }
-#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
     if (TILING_KEY_IS(1)) {
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
         if constexpr (sizeof(DTYPE_EXPANDED_X) == 2) {
             hybrid_ops::moe_experts::RunCube910b<DTYPE_EXPANDED_X>(pipe, data, arguments);
         }
-    }
+#else
+        hybrid_ops::moe_experts::CubePath310p path(data);
+        path.Init(pipe, arguments);
+        path.Process();
+        path.Release(pipe);
 #endif
+    }
 }

@@ -59,16 +59,14 @@ constexpr uint32_t kMaxEntries = 1025;  // local memory is for weights
 constexpr uint32_t kCubeRows = 128;
 constexpr uint32_t kCubeTokens = 256;
 constexpr uint32_t kCubeStep = 256;
-constexpr uint32_t kCubeFromRows = 3;  // rows per expert from which weights are not the vector unit's limit
+// Rows per expert from which the cube path is the faster one.
+constexpr uint32_t kCubeFromRows910b = 3, kCubeFromRows310p = 5;
 
-// Cycles that n > 0 rows of one expert take per weight tile.
+// Cycles that n > 0 rows of one expert take per weight tile. Further passes over it find it in L2.
 inline uint64_t ExpertCost(uint32_t n, const HybridMoeSwiGluExpertsTilingData& t) {
-    const uint32_t whole = n / t.tileTokens, rest = n % t.tileTokens;
-    const uint64_t full = t.tileCost + uint64_t(t.tileTokens) * t.tokenCost;
-    const uint64_t last = t.tileCost + uint64_t(rest) * t.tokenCost;
-    uint64_t cost = whole * (full > t.loadCost ? full : t.loadCost);
-    if (rest != 0) cost += last > t.loadCost ? last : t.loadCost;
-    return cost;
+    const uint64_t passes = (n + t.tileTokens - 1) / t.tileTokens;
+    const uint64_t cost = passes * t.tileCost + uint64_t(n) * t.tokenCost;
+    return cost > t.loadCost ? cost : t.loadCost;
 }
 
 }  // namespace moe_experts
@@ -86,14 +84,18 @@ inline HybridMoeSwiGluExpertsPlan PlanHybridMoeSwiGluExperts(const HybridMoeSwiG
     t.fused = shape.fused ? 1 : 0;
     t.entries = t.experts + 1 <= kMaxEntries ? t.experts + 1 : 0;
     const int64_t busy = shape.rows < shape.experts ? shape.rows : shape.experts;  // with rows, at most
+    const uint32_t fromRows = chip.is910b ? kCubeFromRows910b : kCubeFromRows310p;
     const bool worth =
-        shape.strategy == kCube || (shape.strategy == kAuto && shape.rows >= busy * int64_t(kCubeFromRows));
+        shape.strategy == kCube || (shape.strategy == kAuto && shape.rows >= busy * int64_t(fromRows));
     const bool cube = chip.cubeCores != 0 && shape.bytes == 2 && worth && shape.rows != 0;
     plan.tilingKey = cube ? 1 : 0;
     if (cube) {
         t.tileTokens = kCubeTokens;
-        t.loadCost = 1600;  // 64 KB of weights at a core's share of memory, 41 bytes a cycle
-        t.tokenCost = 8;    // 16 x 16 x 16 products a cycle
+        // A core's share of memory is 41 bytes a cycle on 910B; on 310P 17, less what reading 32 bytes at a
+        // time loses. Tokens: 910B multiplies 16 x 16 x 16 a cycle, 310P waits for their moves.
+        t.loadCost = chip.is910b ? 1600 : 10600;
+        t.tileCost = chip.is910b ? 500 : 6000;
+        t.tokenCost = chip.is910b ? 8 : 23;
     } else {
         t.tileTokens = kTileTokens;
         // Bytes a core gets per cycle: at most 17 on 310P; on 910B 20.7 when all of them read, more where

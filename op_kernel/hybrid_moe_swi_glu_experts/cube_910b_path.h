@@ -55,62 +55,76 @@ class CubeSide {
     static constexpr uint32_t kHalf = 128;  // rows of a result that fill one half of L0C
     static constexpr uint32_t kTokenElements = kCubeTokens * kCubeStep;
     static constexpr uint32_t kWeightElements = kCubeRows * kCubeStep;
-    static constexpr uint32_t kWholeDepth = 1u << 30;
 
-    // kUp: gate x and up x. Else y <- down act.
+    // kUp: gate x and up x. Else y <- down act. The next step is asked for before a step is multiplied: the
+    // many loads of L0 would keep its moves waiting.
     template <bool kUp>
     __aicore__ inline void Phase() {
         const uint32_t height = kUp ? t_.inner : t_.hidden, depth = kUp ? t_.hidden : t_.inner;
-        TileWalk<kCubeRows, kCubeTokens, kWholeDepth> walk(experts_, height, depth, kUp ? 2 : 1);
-        for (; walk.Live(); walk.Advance()) {
-            const Tile tile = walk.Now();
-            const uint32_t expert = tile.expert.index;
-            if constexpr (kUp) {
-                Product(tile, tensors_.Projection(expert, tile.matrix), tensors_.x, depth,
-                        tile.matrix == 0 ? tensors_.act : tensors_.other, height);
-            } else {
-                Product(tile, tensors_.Down(expert), tensors_.act, depth, tensors_.y, height);
-            }
+        TileWalk<kCubeRows, kCubeTokens, kCubeStep, false> now(experts_, height, depth, kUp ? 2 : 1);
+        auto ahead = now;
+        Load<kUp>(ahead, depth);
+        for (; now.Live(); now.Advance()) {
+            Load<kUp>(ahead, depth);
+            const Tile tile = now.Now();
+            Multiply(tile);
+            if (!tile.ends) continue;
+            Store(tile, !kUp ? tensors_.y : tile.matrix == 0 ? tensors_.act : tensors_.other, height);
         }
     }
 
-    // out [tokens, rows] <- x weights^T for one tile.
-    __aicore__ inline void Product(const Tile& t, const AscendC::GlobalTensor<T>& weights,
-                                   const AscendC::GlobalTensor<T>& x, uint32_t depth,
-                                   const AscendC::GlobalTensor<T>& out, uint32_t width) {
-        const uint32_t parts = (t.tokens + kHalf - 1) / kHalf;
-        CubeUnit::Result sums[2];
-        for (uint32_t p = 0; p < parts; ++p) sums[p] = unit_.Begin();
-        for (uint32_t at = 0; at < depth; at += kCubeStep) {
-            const uint32_t some = depth - at < kCubeStep ? depth - at : kCubeStep;
-            turn_ ^= 1;
-            const CubeMatrix<T> left{tokens_.template Get<T>()[turn_ * kTokenElements],
-                                     hybrid_ops::RoundUp(t.tokens, kCubeSide)};
-            const CubeMatrix<T> right{weights_.template Get<T>()[turn_ * kWeightElements],
-                                      hybrid_ops::RoundUp(t.rows, kCubeSide)};
-            AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(used_[turn_]);
-            LoadMatrix(right, weights[uint64_t(t.row) * depth + at], t.rows, some, depth);
-            LoadMatrix(left, x[uint64_t(t.token) * depth + at], t.tokens, some, depth);
-            AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(loaded_[turn_]);
-            AscendC::WaitFlag<AscendC::HardEvent::MTE2_MTE1>(loaded_[turn_]);
-            for (uint32_t k = 0; k < some; k += kHalf) {
-                const uint32_t n = some - k < kHalf ? some - k : kHalf;
-                const CubeMatrix<T> b{right.data[k * right.height], right.height};
-                for (uint32_t p = 0; p < parts; ++p) {
-                    const CubeMatrix<T> a{left.data[k * left.height + p * kHalf * kFractalColumns<T>],
-                                          left.height};
-                    unit_.template Add<false, false>(sums[p], a, b, Tokens(t, p), t.rows, n, at + k == 0);
-                }
-            }
-            AscendC::SetFlag<AscendC::HardEvent::MTE1_MTE2>(used_[turn_]);
+    template <bool kUp, typename Walk>
+    __aicore__ inline void Load(Walk& ahead, uint32_t depth) {
+        if (!ahead.Live()) return;
+        const Tile t = ahead.Now();
+        ahead.Advance();
+        const AscendC::GlobalTensor<T> weights =
+            kUp ? tensors_.Projection(t.expert.index, t.matrix) : tensors_.Down(t.expert.index);
+        const AscendC::GlobalTensor<T>& x = kUp ? tensors_.x : tensors_.act;
+        AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(used_[load_]);
+        LoadMatrix(Weights(t, load_), weights[uint64_t(t.row) * depth + t.column], t.rows, t.columns, depth);
+        LoadMatrix(TokensOf(t, load_), x[uint64_t(t.token) * depth + t.column], t.tokens, t.columns, depth);
+        AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(loaded_[load_]);
+        load_ ^= 1;
+    }
+
+    // sums <- (first step: 0, else sums) + x weights^T of one step.
+    __aicore__ inline void Multiply(const Tile& t) {
+        const uint32_t parts = Parts(t);
+        if (t.column == 0) {
+            for (uint32_t p = 0; p < parts; ++p) sums_[p] = unit_.Begin();
         }
-        for (uint32_t p = 0; p < parts; ++p) {
-            unit_.Ready(sums[p]);
-            unit_.StoreRows(out[uint64_t(t.token + p * kHalf) * width + t.row], sums[p], Tokens(t, p), t.rows,
-                            width);
-            unit_.End(sums[p]);
+        const CubeMatrix<T> left = TokensOf(t, turn_), right = Weights(t, turn_);
+        AscendC::WaitFlag<AscendC::HardEvent::MTE2_MTE1>(loaded_[turn_]);
+        for (uint32_t k = 0; k < t.columns; k += kHalf) {
+            const uint32_t n = t.columns - k < kHalf ? t.columns - k : kHalf;
+            const CubeMatrix<T> b{right.data[k * right.height], right.height};
+            for (uint32_t p = 0; p < parts; ++p) {
+                const CubeMatrix<T> a{left.data[k * left.height + p * kHalf * kFractalColumns<T>],
+                                      left.height};
+                unit_.template Add<false, false>(sums_[p], a, b, Tokens(t, p), t.rows, n, t.column + k == 0);
+            }
+        }
+        AscendC::SetFlag<AscendC::HardEvent::MTE1_MTE2>(used_[turn_]);
+        turn_ ^= 1;
+    }
+
+    // out [tokens, rows] <- sums
+    __aicore__ inline void Store(const Tile& t, const AscendC::GlobalTensor<T>& out, uint32_t width) {
+        for (uint32_t p = 0; p < Parts(t); ++p) {
+            unit_.Ready(sums_[p]);
+            unit_.StoreRows(out[uint64_t(t.token + p * kHalf) * width + t.row], sums_[p], Tokens(t, p),
+                            t.rows, width);
+            unit_.End(sums_[p]);
         }
     }
+    __aicore__ inline CubeMatrix<T> TokensOf(const Tile& t, uint32_t slot) {
+        return {tokens_.template Get<T>()[slot * kTokenElements], hybrid_ops::RoundUp(t.tokens, kCubeSide)};
+    }
+    __aicore__ inline CubeMatrix<T> Weights(const Tile& t, uint32_t slot) {
+        return {weights_.template Get<T>()[slot * kWeightElements], hybrid_ops::RoundUp(t.rows, kCubeSide)};
+    }
+    __aicore__ static inline uint32_t Parts(const Tile& t) { return (t.tokens + kHalf - 1) / kHalf; }
     __aicore__ static inline uint32_t Tokens(const Tile& t, uint32_t part) {
         const uint32_t left = t.tokens - part * kHalf;
         return left < kHalf ? left : kHalf;
@@ -123,7 +137,8 @@ class CubeSide {
     AscendC::TBuf<AscendC::TPosition::A1> tokens_;
     AscendC::TBuf<AscendC::TPosition::B1> weights_;
     event_t loaded_[2], used_[2];
-    uint32_t turn_ = 0;
+    uint32_t turn_ = 0, load_ = 0;
+    CubeUnit::Result sums_[2];
 };
 
 // Vector core: the activation of all rows that have an expert, zeros in the others.

@@ -88,7 +88,7 @@ class VectorPath {
 
         VectorPath& path_;
         const uint32_t height_, depth_;
-        TileWalk<kUnitRows, kTileTokens, kTileColumns> now_, ahead_;
+        TileWalk<kUnitRows, kTileTokens, kTileColumns, true> now_, ahead_;
         Tile tile_[2];
         LocalTensor<T> loaded_[2];
         uint32_t begun_;

@@ -116,12 +116,14 @@ struct Tile {
     uint32_t token, tokens;    // of expanded_x
     uint32_t column, columns;  // of both
     uint32_t matrix;           // 0: gate, or down; 1: up
-    bool last;                 // of its sum over the columns
+    bool ends;                 // its sum over the columns
+    bool last;                 // the sums of all matrices
 };
 
 // All tiles of this core's share of `matrices` products [tokens, depth] x [height, depth] per expert, cut
-// into kRows of the height, kTokens of the tokens and kColumns of the depth.
-template <uint32_t kRows, uint32_t kTokens, uint32_t kColumns>
+// into kRows of the height, kTokens of the tokens and kColumns of the depth. kTogether: all matrices of a
+// piece of columns follow each other, else all columns of a matrix.
+template <uint32_t kRows, uint32_t kTokens, uint32_t kColumns, bool kTogether>
 class TileWalk {
  public:
     __aicore__ inline TileWalk(const ExpertWalk& experts, uint32_t height, uint32_t depth, uint32_t matrices)
@@ -143,17 +145,12 @@ class TileWalk {
         t.column = column_;
         t.columns = Least(depth_ - column_, kColumns);
         t.matrix = matrix_;
-        t.last = depth_ - column_ <= kColumns && matrix_ + 1 == matrices_;
+        t.ends = depth_ - column_ <= kColumns;
+        t.last = t.ends && matrix_ + 1 == matrices_;
         return t;
     }
     __aicore__ inline void Advance() {
-        if (++matrix_ < matrices_) return;
-        matrix_ = 0;
-        if (depth_ - column_ > kColumns) {
-            column_ += kColumns;
-            return;
-        }
-        column_ = 0;
+        if (kTogether ? NextMatrix() || NextColumns() : NextColumns() || NextMatrix()) return;
         token_ += kTokens;
         if (token_ < expert_.rows) return;
         token_ = 0;
@@ -164,6 +161,19 @@ class TileWalk {
  private:
     __aicore__ static inline uint32_t Least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
+    __aicore__ inline bool NextMatrix() {
+        if (++matrix_ < matrices_) return true;
+        matrix_ = 0;
+        return false;
+    }
+    __aicore__ inline bool NextColumns() {
+        if (depth_ - column_ > kColumns) {
+            column_ += kColumns;
+            return true;
+        }
+        column_ = 0;
+        return false;
+    }
     __aicore__ inline bool NextExpert() {
         while (experts_.Next(expert_)) {
             const uint64_t end = expert_.before + expert_.cost;
