@@ -77,9 +77,18 @@ class Peer:
         )  # fmt: skip
 
     def launch(
-        self, op: str, arrays: Mapping[str, np.ndarray | None], batch: int | str, chip: str, **options: Any
+        self,
+        op: str,
+        arrays: Mapping[str, np.ndarray | None],
+        batch: int | str,
+        chip: str,
+        *,
+        attrs: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> sim.Result:
         """Run the kernel on the operator's inputs; outputs by name as `sim.launch` gives them.
+
+        `attrs` are those of our operator, which its outputs' sizes may follow from.
 
         Raises:
             HybridOpsError: no tiling for that batch, or the kernel does not compile or breaks a rule.
@@ -104,7 +113,7 @@ class Peer:
             name=f"peer-{self.entry}",
         )
         specs = {n: check.Spec(a.shape, dtypes.name_of(a.dtype)) for n, a in arrays.items() if a is not None}
-        bound = check.call(found, self.soc, specs)
+        bound = check.call(found, self.soc, specs, attrs)
         inplace = {t.inplace for t in found.outputs if t.inplace}
         args = [
             sim.Argument(t.name, sim.INOUT if t.name in inplace else sim.INPUT, arrays.get(t.name))

@@ -33,6 +33,7 @@ constexpr Attr kAttrs[] = {
 constexpr LimitRule kLimits[] = {
     {"1 <= E <= 2048", "E out of range"},
     {"1 <= k <= E", "k out of range"},
+    {"k <= 1024", "k out of range"},
     {"0 <= norm_type <= 1", "not a known kind of score"},
     {"norm_type == 1 or not bias", "only sigmoid scores are corrected"},
     {"0 <= group_select_mode <= 1", "not a known kind of group score"},

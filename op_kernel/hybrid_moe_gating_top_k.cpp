@@ -30,8 +30,10 @@ class Kernel {
         const uint64_t end = core + 1 == cores ? t_.rows : (core + 1) * units / cores * t_.unitRows;
         if (at == end) return;
         uint64_t ready = at;
+        Slice<float> bias;
+        if (t_.hasBias != 0) bias.Load(w_.flat, bias_, 0, t_.experts, t_.experts);
         Slice<T> next = Load(ready, end);
-        Prepare();
+        Prepare(t_.hasBias != 0 ? &bias : nullptr);
         while (at < end) {
             const uint32_t n = Count(at, end);
             const Slice<T> slice = next;
@@ -62,16 +64,15 @@ class Kernel {
         return slice;
     }
 
-    __aicore__ inline void Prepare() {
-        const uint32_t n = t_.tileRows;
-        AscendC::Duplicate(w_.flat, 0.0f, int32_t(RoundUp(t_.experts, kFloatLanes)));
-        AscendC::Duplicate(w_.sum, 0.0f, int32_t(RoundUp(n, kFloatLanes)));
-        AscendC::Duplicate(w_.maximum, 0.0f, int32_t(RoundUp(n, kFloatLanes)));
-        AscendC::Duplicate(w_.divisor, 0.0f, int32_t(RoundUp(n, kFloatLanes)));
-        AscendC::Duplicate(w_.rowFirst, 0.0f, int32_t(RoundUp(n, kFloatLanes)));
-        AscendC::Duplicate(w_.rowSecond, 0.0f, int32_t(RoundUp(n, kFloatLanes)));
+    __aicore__ inline void Prepare(const Slice<float>* bias) {
+        const uint32_t n = t_.tileRows, columns = RoundUp(n, kFloatBlock);
+        AscendC::Duplicate(w_.sum, 0.0f, int32_t(columns));
+        AscendC::Duplicate(w_.maximum, 0.0f, int32_t(columns));
+        AscendC::Duplicate(w_.divisor, 0.0f, int32_t(columns));
+        AscendC::Duplicate(w_.rowFirst, 0.0f, int32_t(columns));
+        AscendC::Duplicate(w_.rowSecond, 0.0f, int32_t(columns));
         // Fields of records that nothing sets, and records that a merge leaves out.
-        for (uint32_t i = 0; i < 2; ++i)
+        for (uint32_t i = 0; i < 2 && (n > 1 || !Records::kShort); ++i)
             AscendC::Duplicate(w_.records[i], 0.0f, int32_t(n * t_.pitch * Records::kFloats));
         if constexpr (!Soc::kBroadcast) {
             const IntTensor table = w_.columnTable.ReinterpretCast<int32_t>();
@@ -80,13 +81,7 @@ class Kernel {
         }
         FillLabels();
         FillPickTables();
-        Slice<float> bias;
-        if (t_.hasBias != 0) {
-            Order<HardEvent::V_MTE2>();
-            bias.Load(w_.flat, bias_, 0, t_.experts, t_.experts);
-            Order<HardEvent::MTE2_V>();
-        }
-        scores_.Prepare(t_.hasBias != 0 ? &bias : nullptr);
+        scores_.Prepare(bias);
         if (t_.groups > 1) groups_.Prepare();
     }
 

@@ -50,6 +50,7 @@ constexpr uint32_t kBlock = 8;    // fp32 lanes of a block
 constexpr uint32_t kAlign = 256;  // bytes; what the sort unit writes in one go
 constexpr uint32_t kMostRows = 64;
 constexpr uint32_t kBytesOfBlock = 32;
+constexpr uint32_t kReserved = 1024;  // bytes that are left to the runtime
 
 inline constexpr uint32_t RoundUpTo(uint32_t value, uint32_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -69,8 +70,8 @@ inline uint32_t MergeableLists(uint32_t n) {
 struct Layout {
     uint32_t list, record;  // keys of a sorted list; floats of a sorted entry
     uint32_t flat, spread, keys, labels, records;
-    uint32_t groupScores, groupRecords, groupWide, groupTable;
-    uint32_t chosen, columns, wide, vector, spreadTable;
+    uint32_t groupScores, groupRecords, groupWide, groupTable, groupList;
+    uint32_t chosen, biasList, flatten, columns, wide, vector;
 
     Layout(const HybridMoeGatingTopKTilingData& t, uint32_t n, bool paddedMoves) {
         list = paddedMoves ? 32 : 16;
@@ -85,18 +86,20 @@ struct Layout {
         groupWide = groupScores * kBlock;
         groupTable = paddedMoves ? 0 : groupWide;  // one instruction broadcasts there
         chosen = n * t.kPitch + kLanes;
-        columns = RoundUpTo(n, kLanes);
+        biasList = t.hasBias != 0 ? chosen : 0;
+        flatten = n > 1 && t.k != t.kPitch ? chosen : 0;
+        columns = RoundUpTo(n, kBlock);
+        groupList = t.groups == 1 ? 0 : RoundUpTo(t.groups, kBlock);
         wide = n * kLanes;
         vector = RoundUpTo(t.pitch, kLanes);
-        spreadTable = t.pitch == t.experts || t.groupExperts % kBlock == 0 ? 0 : vector;
     }
     uint32_t WorkBytes() const {
         return Aligned(flat * 4) + Aligned(spread * 4) + Aligned(keys * 4) + Aligned(labels * 4) +
-               2 * Aligned(records * 4) + 5 * Aligned(groupScores * 4) + 2 * Aligned(groupRecords * 4) +
-               Aligned(groupWide * 4) + Aligned(groupTable * 4) + 2 * Aligned(groupScores) +
-               7 * Aligned(chosen * 4) + 7 * Aligned(columns * 4) + Aligned(columns * 8) +
-               3 * Aligned(columns * kBlock * 4) + Aligned(wide * 4) + 2 * Aligned(vector * 4) +
-               Aligned(spreadTable * 4);
+               2 * Aligned(records * 4) + 8 * Aligned(groupScores * 4) + Aligned(vector / 4) +
+               2 * Aligned(groupRecords * 4) + Aligned(groupWide * 4) + Aligned(groupTable * 4) +
+               2 * Aligned(groupScores) + 4 * Aligned(chosen * 4) + 2 * Aligned(biasList * 4) +
+               Aligned(flatten * 4) + 7 * Aligned(columns * 4) + Aligned(groupList * 4) +
+               3 * Aligned(columns * kBlock * 4) + Aligned(wide * 4) + 2 * Aligned(vector * 4);
     }
     // Logits, weights and numbers, each twice.
     uint32_t QueueBytes(uint32_t logitBytes) const {
@@ -143,7 +146,7 @@ inline HybridMoeGatingTopKPlan PlanHybridMoeGatingTopK(const HybridMoeGatingTopK
     const uint64_t share = (units + plan.blockDim - 1) / plan.blockDim * t.unitRows + t.unitRows - 1;
     t.tileRows = 1;
     while (t.tileRows < kMostRows && t.tileRows < share &&
-           LocalBytes(t, t.tileRows + 1, chip.paddedMoves, s.logitBytes) <= chip.ubBytes) {
+           LocalBytes(t, t.tileRows + 1, chip.paddedMoves, s.logitBytes) + kReserved <= chip.ubBytes) {
         ++t.tileRows;
     }
     return plan;

@@ -149,24 +149,34 @@ class Kernel {
         int32_t sum = 0;
         for (uint32_t e = 0; e < t_.experts; ++e) {
             offsets_.SetValue(e, sum);
-            next_.SetValue(e, t_.shared != 0 ? next_.GetValue(e) + sum : sum);
             sum += counts_.GetValue(e);
         }
-        offsets_.SetValue(t_.experts, sum);
+        for (uint32_t e = t_.experts; e < t_.expertPitch; ++e) offsets_.SetValue(e, sum);
         active_ = uint64_t(sum);
-        if (!store) return;
-        // A repeated last block would overwrite the last offsets: it is made in a buffer that is free.
-        for (uint32_t e = 0; e <= t_.experts; ++e) counts_.SetValue(e, offsets_.GetValue(e));
-        Order<HardEvent::S_MTE3>();
-        StoreFlat(offsetsOut_, counts_, t_.experts + 1);
-        Order<HardEvent::MTE3_S>();
+        Order<HardEvent::S_V>();
+        if (t_.shared != 0) {
+            AscendC::Add(next_, next_, offsets_, int32_t(t_.expertPitch));
+        } else {
+            AscendC::Adds(next_, offsets_, 0, int32_t(t_.expertPitch));
+        }
+        if (store) {
+            Order<HardEvent::S_MTE3>();
+            StoreFlat(offsetsOut_, offsets_, t_.experts + 1);
+            Order<HardEvent::MTE3_S>();
+            // Offsets behind the whole blocks, where a repeated last block took their place.
+            const uint32_t n = t_.experts + 1, whole = LastBlock<int32_t>::Whole(n);
+            for (uint32_t e = whole; !Soc::kPaddedMoves && whole != 0 && e < n; ++e)
+                offsets_.SetValue(e, offsets_.GetValue(whole + kBlock + e - n));
+        }
+        Order<HardEvent::V_S>();
     }
 
-    // Expanded rows of the chunk's slots; -1 for an inactive one.
-    __aicore__ inline void Assign(uint32_t chunk) {
+    // Expanded rows of the chunk's slots, -1 for an inactive one; slots of the window's rows.
+    __aicore__ inline void Assign(uint32_t chunk, uint64_t low = 0, uint32_t windowRows = 0) {
         LoadExperts(chunk);
         Order<HardEvent::MTE3_S>();
         const uint32_t n = Slots(chunk);
+        const uint64_t slot = FirstSlot(chunk);
         for (uint32_t i = 0; i < n; ++i) {
             const int32_t expert = ids_.GetValue(slice_.At(i));
             int32_t row = -1;
@@ -175,6 +185,8 @@ class Kernel {
                 next_.SetValue(expert, row + 1);
             }
             rows_.SetValue(i, row);
+            const int64_t at = int64_t(row) - int64_t(low);
+            if (at >= 0 && at < int64_t(windowRows)) windowSlots_.SetValue(uint32_t(at), int32_t(slot + i));
         }
     }
     // Last: a repeated last block takes the place of the rows behind the whole ones.
@@ -221,13 +233,7 @@ class Kernel {
             OpenWindow(low, rows);
             for (uint32_t e = 0; !first && e < t_.experts; ++e) next_.SetValue(e, offsets_.GetValue(e));
             for (uint32_t c = 0; c < t_.chunks; ++c) {
-                Assign(c);
-                const uint32_t n = Slots(c);
-                const uint64_t slot = FirstSlot(c);
-                for (uint32_t i = 0; i < n; ++i) {
-                    const int64_t at = int64_t(rows_.GetValue(i)) - int64_t(low);
-                    if (at >= 0 && at < int64_t(rows)) windowSlots_.SetValue(uint32_t(at), int32_t(slot + i));
-                }
+                Assign(c, low, rows);
                 if (!first) continue;
                 if (t_.chunks == 1 || Mine(c)) Copy(c);
                 if (t_.chunks == 1 ? core == 0 : Mine(c) && part_ == 0) StoreRows(c);

@@ -85,7 +85,7 @@ inline HybridMoeInitRoutingPlan PlanHybridMoeInitRouting(const HybridMoeInitRout
     t.chunkTokens = uint32_t(t.tokens);
     t.ranges = uint32_t(Least(t.tokens, cores));
     uint64_t largest = t.slots;
-    if (t.slots > kAlone) {
+    if (t.slots > (chip.split ? kAlone : kMostChunk)) {
         const uint32_t step = TokenStep(t.perToken);
         const uint64_t fit = kMostChunk / t.perToken / step * step;
         const uint64_t share = RoundUpTo((t.tokens + cores - 1) / cores, step);

@@ -48,9 +48,12 @@ def test_every_op_runs_on_meta_tensors(link, op, soc):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: meta tensors cannot be tested")
     from hybrid_ops import torch_ops
 
-    inputs = case.cases(op.name, soc)[0].inputs()
+    found = case.cases(op.name, soc)[0]
+    inputs = found.inputs()
     given = {n: torch_ops.from_numpy(a).to("meta") for n, a in inputs.items() if a is not None}
-    assert given and all(t.is_meta for t in getattr(hybrid_ops, op.name)(**given, functional=True))
+    assert given and all(
+        t.is_meta for t in getattr(hybrid_ops, op.name)(**given, **found.attrs, functional=True)
+    )
     assert torch.ops.hybrid_ops
 
 

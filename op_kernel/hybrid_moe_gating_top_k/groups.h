@@ -20,6 +20,9 @@ class Groups {
         AscendC::Duplicate(w_.groupSecond, kBarred, int32_t(all));
         AscendC::Duplicate(w_.groupShut, 0.0f, int32_t(all));
         AscendC::Duplicate(w_.groupBest, 0.0f, int32_t(all));
+        AscendC::Duplicate(w_.groupOpen, 0.0f, int32_t(all));
+        AscendC::Duplicate(w_.groupClosed, kBarred, int32_t(all));
+        AscendC::Duplicate(w_.groupNumber, 0.0f, int32_t(all));
         // First record of each group of a row, and the last record of a row that is selected.
         const IntTensor table = w_.groupTable.ReinterpretCast<int32_t>();
         AscendC::CreateVecIndex(table, 0, t_.groups);
@@ -34,6 +37,7 @@ class Groups {
         PipeBarrier<PIPE_V>();
         AscendC::Adds(w_.rowTable, w_.rowTable, int32_t((t_.selectedGroups - 1) * Records::kBytes),
                       int32_t(t_.tileRows));
+        NumbersAsFloat(w_.groupNumber, w_.groupLabels, t_.tileRows * t_.groupRow);
         if constexpr (!Soc::kBroadcast) {
             const IntTensor wide = w_.wideTable.ReinterpretCast<int32_t>();
             AscendC::Duplicate(wide, 0, int32_t(kFloatBlock));
@@ -83,46 +87,38 @@ class Groups {
             AscendC::Add(w_.groupScore, w_.groupScore, w_.groupSecond, all);
             PipeBarrier<PIPE_V>();
         }
-        AscendC::Mins(w_.groupScore, w_.groupScore, kLargest, all);
-        PipeBarrier<PIPE_V>();
-        AscendC::Maxs(w_.groupScore, w_.groupScore, -kLargest, all);
-        PipeBarrier<PIPE_V>();
     }
 
-    // dst[r, :] = value[r]
-    __aicore__ inline void Expand(const FloatTensor& dst, const FloatTensor& value, uint32_t n) {
-        BroadcastColumn(w_.column, value, w_.columnTable, n);
-        PipeBarrier<PIPE_V>();
+    // dst[r, :] = column[r]
+    __aicore__ inline void Expand(const FloatTensor& dst, const FloatTensor& column, uint32_t n) {
         for (uint32_t at = 0; at < t_.groupRow; at += kFloatLanes) {
             const uint32_t lanes = t_.groupRow - at < kFloatLanes ? t_.groupRow - at : kFloatLanes;
-            AscendC::Adds(dst[at], w_.column, 0.0f, uint64_t(lanes), uint8_t(n),
+            AscendC::Adds(dst[at], column, 0.0f, uint64_t(lanes), uint8_t(n),
                           UnaryRepeatParams(1, 0, uint8_t(t_.groupRow / kFloatBlock), 1));
         }
-        PipeBarrier<PIPE_V>();
     }
 
     // groupShut: 0 for a selected group, else -inf.
     __aicore__ inline void Compare(uint32_t n) {
         constexpr AscendC::SELMODE kMode = AscendC::SELMODE::VSEL_TENSOR_TENSOR_MODE;
         const uint32_t all = RoundUp(n * t_.groupRow, kFloatLanes);
-        const FloatTensor &open = w_.groupRecords[0], &shut = w_.groupRecords[1], &number = w_.groupSecond;
-        Expand(w_.groupBest, w_.rowFirst, n);
-        AscendC::Compare(w_.better, w_.groupScore, w_.groupBest, AscendC::CMPMODE::GT, all);
-        AscendC::Compare(w_.equal, w_.groupScore, w_.groupBest, AscendC::CMPMODE::EQ, all);
-        AscendC::Duplicate(open, 0.0f, int32_t(all));
-        AscendC::Duplicate(shut, kBarred, int32_t(all));
+        const FloatTensor &best = w_.groupBest, &last = w_.groupShut, &tied = w_.groupRecords[0];
+        BroadcastColumn(w_.column, w_.rowFirst, w_.columnTable, n);
+        BroadcastColumn(w_.partial, w_.rowSecond, w_.columnTable, n);
         PipeBarrier<PIPE_V>();
-        AscendC::Select(w_.groupShut, w_.better, open, shut, kMode, all);
+        Expand(best, w_.column, n);
+        Expand(last, w_.partial, n);
         PipeBarrier<PIPE_V>();
-        NumbersAsFloat(number, w_.groupLabels, n * t_.groupRow);
-        Expand(w_.groupBest, w_.rowSecond, n);
-        AscendC::Compare(w_.better, number, w_.groupBest, AscendC::CMPMODE::LE, all);
+        AscendC::Compare(w_.better, w_.groupNumber, last, AscendC::CMPMODE::LE, all);
+        AscendC::Compare(w_.equal, w_.groupScore, best, AscendC::CMPMODE::EQ, all);
         PipeBarrier<PIPE_V>();
-        AscendC::Select(shut, w_.better, open, shut, kMode, all);
+        AscendC::Select(tied, w_.better, w_.groupOpen, w_.groupClosed, kMode, all);
         PipeBarrier<PIPE_V>();
-        AscendC::Select(w_.groupShut, w_.equal, shut, w_.groupShut, kMode, all);
-        // Later tiles find the scores of absent groups as they were.
-        AscendC::Duplicate(w_.groupSecond, kBarred, int32_t(all));
+        AscendC::Compare(w_.better, w_.groupScore, best, AscendC::CMPMODE::GT, all);
+        PipeBarrier<PIPE_V>();
+        AscendC::Select(last, w_.better, w_.groupOpen, w_.groupClosed, kMode, all);
+        PipeBarrier<PIPE_V>();
+        AscendC::Select(w_.groupShut, w_.equal, tied, last, kMode, all);
         PipeBarrier<PIPE_V>();
     }
 

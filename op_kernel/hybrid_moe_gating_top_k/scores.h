@@ -22,8 +22,10 @@ class Scores {
         adds_ = t_.sigmoid != 0 ? bias != nullptr || padded_ : padded_ && t_.groups > 1;
         AscendC::Duplicate(w_.pads, kBarred, int32_t(all));
         AscendC::Duplicate(w_.bias, 0.0f, int32_t(all));
-        // Pads that no strided copy writes: nothing to a maximum, nothing to a sum of sigmoids.
-        AscendC::Duplicate(w_.spread, t_.sigmoid != 0 ? 0.0f : kBarred, int32_t(t_.tileRows * t_.pitch));
+        if (padded_) {  // pads that no strided copy writes: nothing to a maximum, nothing to a sum of
+                        // sigmoids
+            AscendC::Duplicate(w_.spread, t_.sigmoid != 0 ? 0.0f : kBarred, int32_t(t_.tileRows * t_.pitch));
+        }
         PipeBarrier<PIPE_V>();
         for (uint32_t at = 0; at < t_.groupExperts; at += kFloatLanes) {
             const uint32_t left = t_.groupExperts - at;
@@ -32,8 +34,8 @@ class Scores {
                                uint8_t(t_.groups), 1, stride);
         }
         PipeBarrier<PIPE_V>();
-        if (gathers_) FillSpreadTable();
         poisoned_ = false;
+        judged_ = bias == nullptr;
         if (bias != nullptr) PrepareBias(*bias);
         if (adds_) {
             AscendC::Add(w_.bias, w_.bias, w_.pads, int32_t(t_.pitch));
@@ -90,31 +92,32 @@ class Scores {
         PipeBarrier<PIPE_V>();
     }
 
-    // The bias in the range of finite numbers: a barred expert still wins against a pad.
+    // The bias within +-kMostBias: a barred expert still wins against a pad, and no sum of keys overflows.
     __aicore__ inline void PrepareBias(const Slice<float>& slice) {
-        if (slice.extent % kFloatBlock != 0) {  // what a padded move leaves in its last block
+        Order<HardEvent::MTE2_V>();
+        const uint32_t staged = RoundUp(slice.extent, kFloatBlock), whole = RoundUp(staged, kFloatLanes);
+        if (slice.extent != staged || slice.shift != 0) {
             Order<HardEvent::MTE2_S>();
-            for (uint32_t i = slice.extent; i % kFloatBlock != 0; ++i) w_.flat.SetValue(i, 0.0f);
+            // What a padded move leaves in its last block; what stands in a repeated one.
+            for (uint32_t i = slice.extent; i < staged; ++i) w_.flat.SetValue(i, 0.0f);
+            for (uint32_t i = slice.whole; slice.shift != 0 && i < t_.experts; ++i)
+                w_.flat.SetValue(i, w_.flat.GetValue(slice.At(i)));
             Order<HardEvent::S_V>();
         }
-        AscendC::Compare(w_.records[0].ReinterpretCast<uint8_t>(), w_.flat, w_.flat, AscendC::CMPMODE::EQ,
-                         RoundUp(slice.extent, kFloatLanes));
-        Order<HardEvent::V_S>();
-        const LocalTensor<uint32_t> bits = w_.records[0].ReinterpretCast<uint32_t>();
-        for (uint32_t i = 0; i < RoundUp(slice.extent, kFloatLanes) / 32; ++i) {
-            poisoned_ = poisoned_ || bits.GetValue(i) != 0xffffffffu;
+        if (whole != staged) {
+            AscendC::Duplicate(w_.flat[staged], 0.0f, int32_t(whole - staged));
+            PipeBarrier<PIPE_V>();
         }
-        for (uint32_t i = slice.whole; slice.shift != 0 && i < t_.experts; ++i) {
-            w_.flat.SetValue(i, w_.flat.GetValue(slice.At(i)));
-        }
-        Order<HardEvent::S_V>();
-        AscendC::Mins(w_.flat, w_.flat, kLargest, int32_t(t_.experts));
+        AscendC::Compare(w_.sound, w_.flat, w_.flat, AscendC::CMPMODE::EQ, whole);
         PipeBarrier<PIPE_V>();
-        AscendC::Maxs(w_.flat, w_.flat, -kLargest, int32_t(t_.experts));
+        AscendC::Mins(w_.flat, w_.flat, kMostBias, int32_t(t_.experts));
+        PipeBarrier<PIPE_V>();
+        AscendC::Maxs(w_.flat, w_.flat, -kMostBias, int32_t(t_.experts));
         PipeBarrier<PIPE_V>();
         if (!padded_) {
             AscendC::Adds(w_.bias, w_.flat, 0.0f, int32_t(t_.experts));
         } else if (gathers_) {
+            FillSpreadTable();
             AscendC::Gather(w_.bias, w_.flat, w_.spreadTable, uint32_t(0), t_.pitch);
         } else {
             CopyGroups(w_.bias, w_.flat, t_.groups);
@@ -155,6 +158,7 @@ class Scores {
     }
     __aicore__ inline void Spread(uint32_t n) {
         if (gathers_) {
+            FillSpreadTable();
             for (uint32_t r = 0; r < n; ++r) {
                 AscendC::Gather(w_.spread[r * t_.pitch], w_.flat, w_.spreadTable,
                                 uint32_t(r * t_.experts * sizeof(float)), t_.pitch);
@@ -187,11 +191,11 @@ class Scores {
 
     // keys = exp(src - maximum of its row)
     __aicore__ inline void Exponentials(const FloatTensor& src, uint32_t n) {
-        const FloatTensor folded = Fold<true>(src, n);
-        const uint32_t lanes = Lanes(0), step = t_.pitch < kFloatLanes ? t_.pitch / kFloatBlock : 8;
+        uint32_t width;
         AscendC::Duplicate(w_.partial, kBarred, int32_t(RoundUp(n * kFloatBlock, kFloatLanes)));
-        PipeBarrier<PIPE_V>();
-        AscendC::BlockReduceMax(w_.partial, folded, int32_t(n), int32_t(lanes), 1, 1, int32_t(step));
+        const FloatTensor maxima = Narrowed<true>(src, n, width);
+        AscendC::BlockReduceMax(w_.partial, maxima, int32_t(n), int32_t(width), 1, 1,
+                                int32_t(width / kFloatBlock));
         PipeBarrier<PIPE_V>();
         AscendC::BlockReduceMax(w_.maximum, w_.partial, int32_t((n + 7) / 8), int32_t(kFloatLanes), 1, 1, 8);
         PipeBarrier<PIPE_V>();
@@ -209,45 +213,63 @@ class Scores {
         PipeBarrier<PIPE_V>();
     }
 
-    // Maxima or sums of the 64-lane parts of each row: [n, 64], or the rows themselves where they are no
-    // wider.
+    // Maxima or sums of blocks, and of blocks of those, until a row fits a repeat; its width is left in
+    // `width`.
     template <bool kMaximum>
-    __aicore__ inline FloatTensor Fold(const FloatTensor& src, uint32_t n) {
-        if (t_.pitch <= kFloatLanes) return src;
-        OverRows(n, [&](uint32_t row, uint32_t rows) {
-            const FloatTensor& to = w_.fold[row * kFloatLanes];
-            AscendC::Adds(to, src[row * t_.pitch], 0.0f, uint64_t(kFloatLanes), uint8_t(rows),
-                          UnaryRepeatParams(1, 1, 8, Step()));
-            for (uint32_t at = kFloatLanes; at < t_.pitch; at += kFloatLanes) {
-                const AscendC::BinaryRepeatParams step(1, 1, 1, 8, 8, Step());
-                const FloatTensor& more = src[row * t_.pitch + at];
-                PipeBarrier<PIPE_V>();
-                if constexpr (kMaximum) {
-                    AscendC::Max(to, to, more, uint64_t(Lanes(at)), uint8_t(rows), step);
-                } else {
-                    AscendC::Add(to, to, more, uint64_t(Lanes(at)), uint8_t(rows), step);
-                }
+    __aicore__ inline FloatTensor Narrowed(const FloatTensor& rows, uint32_t n, uint32_t& width) {
+        width = t_.pitch;
+        FloatTensor src = rows;
+        for (uint32_t level = 0; width > kFloatLanes && width % kFloatLanes == 0; ++level) {
+            const FloatTensor& dst = w_.records[level % 2];
+            const int32_t repeats = int32_t(n * width / kFloatLanes);
+            if constexpr (kMaximum) {
+                AscendC::BlockReduceMax(dst, src, repeats, int32_t(kFloatLanes), 1, 1, 8);
+            } else {
+                AscendC::BlockReduceSum(dst, src, repeats, int32_t(kFloatLanes), 1, 1, 8);
             }
-        });
+            PipeBarrier<PIPE_V>();
+            src = dst;
+            width /= kFloatBlock;
+        }
+        return width <= kFloatLanes ? src : Fold<kMaximum>(src, n, width);
+    }
+    // Lanes beyond the first 64 onto those: [n, 64].
+    template <bool kMaximum>
+    __aicore__ inline FloatTensor Fold(const FloatTensor& src, uint32_t n, uint32_t& width) {
+        const uint8_t step = uint8_t(width / kFloatBlock);
+        AscendC::Adds(w_.fold, src, 0.0f, uint64_t(kFloatLanes), uint8_t(n),
+                      UnaryRepeatParams(1, 1, 8, step));
+        for (uint32_t at = kFloatLanes; at < width; at += kFloatLanes) {
+            const uint64_t lanes = width - at < kFloatLanes ? width - at : kFloatLanes;
+            const AscendC::BinaryRepeatParams steps(1, 1, 1, 8, 8, step);
+            PipeBarrier<PIPE_V>();
+            if constexpr (kMaximum) {
+                AscendC::Max(w_.fold, w_.fold, src[at], lanes, uint8_t(n), steps);
+            } else {
+                AscendC::Add(w_.fold, w_.fold, src[at], lanes, uint8_t(n), steps);
+            }
+        }
         PipeBarrier<PIPE_V>();
+        width = kFloatLanes;
         return w_.fold;
     }
     __aicore__ inline void SumRows(const FloatTensor& src, uint32_t n) {
-        const FloatTensor folded = Fold<false>(src, n);
-        const uint32_t step = t_.pitch < kFloatLanes ? t_.pitch / kFloatBlock : 8;
-        AscendC::WholeReduceSum(w_.sum, folded, int32_t(Lanes(0)), int32_t(n), 1, 1, int32_t(step));
+        uint32_t width;
+        const FloatTensor sums = Narrowed<false>(src, n, width);
+        AscendC::WholeReduceSum(w_.sum, sums, int32_t(width), int32_t(n), 1, 1, int32_t(width / kFloatBlock));
         PipeBarrier<PIPE_V>();
     }
 
     // Keys of lost rows become equal, so that the sort unit meets no NaN and the first experts are chosen.
     __aicore__ inline void SetLostRows(uint32_t n) {
-        if (!poisoned_) {
-            AscendC::WholeReduceSum(w_.rowFirst, w_.lost, int32_t(n), 1, 1, 1, 8);
-            Order<HardEvent::V_S>();
-            if (w_.rowFirst.GetValue(0) == 0.0f) return;
-        } else {
+        AscendC::WholeReduceSum(w_.rowFirst, w_.lost, int32_t(n), 1, 1, 1, 8);
+        Order<HardEvent::V_S>();
+        if (!judged_) JudgeBias();
+        if (poisoned_) {
             AscendC::Duplicate(w_.lost, -kBarred + kBarred, int32_t(n));
             Order<HardEvent::V_S>();
+        } else if (w_.rowFirst.GetValue(0) == 0.0f) {
+            return;
         }
         for (uint32_t r = 0; r < n; ++r) {
             if (w_.lost.GetValue(r) == 0.0f) continue;
@@ -260,8 +282,17 @@ class Scores {
         PipeBarrier<PIPE_V>();
     }
 
+    // Whether the bias has a NaN, which loses every row.
+    __aicore__ inline void JudgeBias() {
+        const LocalTensor<uint64_t> bits = w_.sound.ReinterpretCast<uint64_t>();
+        for (uint32_t i = 0; i * kFloatLanes < t_.experts; ++i)
+            poisoned_ = poisoned_ || bits.GetValue(i) != ~0ull;
+        judged_ = true;
+    }
+
     const Data& t_;
     Work& w_;
+    bool judged_ = true;
     bool padded_ = false, gathers_ = false, adds_ = false, poisoned_ = false;
 };
 

@@ -20,6 +20,7 @@ using Data = HybridMoeGatingTopKTilingData;
 using IntTensor = LocalTensor<int32_t>;
 
 constexpr float kLargest = 3.402823466e38f;
+constexpr float kMostBias = kLargest / 4;
 constexpr float kBarred = -__builtin_inff();
 constexpr uint32_t kMostStride = 255;  // blocks between repeats
 
@@ -31,7 +32,8 @@ struct Work {
     LocalTensor<Records::Number> groupLabels;
     FloatTensor groupRecords[2], groupWide;
     LocalTensor<uint32_t> groupTable, wideTable;
-    LocalTensor<uint8_t> better, equal;
+    FloatTensor groupOpen, groupClosed;
+    LocalTensor<uint8_t> better, equal, sound;
     FloatTensor chosen, compact;  // [n, kPitch]; [n, k]
     IntTensor experts, offsets;   // [n, kPitch]: numbers; byte offsets of their scores in flat
     IntTensor pick, flatten, rowBase;
@@ -41,7 +43,7 @@ struct Work {
     LocalTensor<uint32_t> columnTable;  // [n, 8]
     FloatTensor fold;                   // [n, 64]
     FloatTensor bias, pads;             // [pitch]
-    LocalTensor<uint32_t> spreadTable;  // [pitch]
+    LocalTensor<uint32_t> spreadTable;  // [pitch], in records: made anew for each tile
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t) {
         const Layout size(t, t.tileRows, Soc::kPaddedMoves);
@@ -56,19 +58,22 @@ struct Work {
         Carve(groupShut, size.groupScores);
         Carve(groupBest, size.groupScores);
         Carve(groupLabels, size.groupScores);
-        groupNumber = groupSecond;
+        Carve(groupNumber, size.groupScores);
+        Carve(groupOpen, size.groupScores);
+        Carve(groupClosed, size.groupScores);
         for (uint32_t i = 0; i < 2; ++i) Carve(groupRecords[i], size.groupRecords);
         Carve(groupWide, size.groupWide);
         Carve(wideTable, size.groupTable);
         Carve(better, size.groupScores);
         Carve(equal, size.groupScores);
+        Carve(sound, size.vector / 4);
         Carve(chosen, size.chosen);
         Carve(compact, size.chosen);
         Carve(experts, size.chosen);
-        Carve(offsets, size.chosen);
+        Carve(offsets, size.biasList);
         Carve(pick, size.chosen);
-        Carve(flatten, size.chosen);
-        Carve(rowBase, size.chosen);
+        Carve(flatten, size.flatten);
+        Carve(rowBase, size.biasList);
         Carve(sum, size.columns);
         Carve(lost, size.columns);
         Carve(maximum, size.columns);
@@ -76,14 +81,14 @@ struct Work {
         Carve(rowFirst, size.columns);
         Carve(rowSecond, size.columns);
         Carve(rowTable, size.columns);
-        Carve(groupTable, size.columns * 2);
+        Carve(groupTable, size.groupList);
         Carve(partial, size.columns * kBlock);
         Carve(column, size.columns * kBlock);
         Carve(columnTable, size.columns * kBlock);
         Carve(fold, size.wide);
         Carve(bias, size.vector);
         Carve(pads, size.vector);
-        Carve(spreadTable, size.spreadTable);
+        spreadTable = records[1].ReinterpretCast<uint32_t>();
     }
 
  private:

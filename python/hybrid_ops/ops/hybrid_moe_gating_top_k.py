@@ -7,8 +7,8 @@
     y     = scores of the selected experts, / their sum if norm_topk_prob, * routed_scaling_factor, rounded once
 
 Softmax scores are compared before their common division, as exp(x - max): two of them are equal exactly where float32 cannot
-tell the exponentials apart, so also where both are 0. The bias counts as within the range of finite float32, so that -inf
-bars an expert from all but an empty field.
+tell the exponentials apart, so also where both are 0. The bias counts as at most a quarter of the
+largest float32 in size, so that -inf bars an expert from all but an empty field.
 
 A row with NaN, with infinity, or of -inf only (softmax), with NaN in its logits or in the bias (sigmoid), has NaN weights
 and the experts 0 to k - 1: distinct and in range, so that nothing behind it goes astray. No epsilon is added to a sum:
@@ -29,7 +29,7 @@ from ..case import Arrays, Case, Edit, edited, put
 
 OP = "hybrid_moe_gating_top_k"
 F32 = np.float32
-LARGEST = np.finfo(F32).max
+MOST_BIAS = F32(np.finfo(F32).max / 4)  # two keys still add up
 
 
 def _refuse_scale(scale: float) -> None:
@@ -60,7 +60,7 @@ def _stable_best(keys: np.ndarray, count: int) -> np.ndarray:
 
 def _group_scores(keys: np.ndarray, groups: int, best_two: bool) -> np.ndarray:
     ordered = -np.sort(-keys.reshape(len(keys), groups, -1), axis=2)
-    return np.clip(ordered[:, :, 0] + ordered[:, :, 1] if best_two else ordered[:, :, 0], -LARGEST, LARGEST)
+    return ordered[:, :, 0] + ordered[:, :, 1] if best_two else ordered[:, :, 0]
 
 
 def meaning(
@@ -90,7 +90,7 @@ def meaning(
     rows, experts = x.shape
     with np.errstate(all="ignore"):
         scores = _scores(x, norm_type == 1) if rows else np.zeros(x.shape, F32)
-        keys = scores if bias is None else scores + np.clip(bias, -LARGEST, LARGEST)
+        keys = scores if bias is None else scores + np.clip(bias, -MOST_BIAS, MOST_BIAS)
         bad = np.isnan(keys).any(axis=1)
         keys = np.where(bad[:, None], F32(0), keys)
         if group_count > 1:
@@ -135,14 +135,13 @@ def second_formula(
             y[row], ids[row] = np.nan, np.arange(k)
             continue
         scores = [F32(v) for v in _scores(x[row : row + 1], norm_type == 1)[0]]
-        keys = [s if bias is None else F32(s + F32(min(max(b, -LARGEST), LARGEST)))
+        keys = [s if bias is None else F32(s + F32(min(max(b, -MOST_BIAS), MOST_BIAS)))
                 for s, b in zip(scores, scores if bias is None else bias, strict=True)]  # fmt: skip
         groups = list(range(group_count))
         if group_count > 1:
             width = 2 if group_select_mode == 1 else 1
-            with np.errstate(over="ignore"):
-                value = [sum(sorted(keys[g * size : (g + 1) * size])[-width:], F32(0)) for g in groups]
-            groups = _take([min(max(v, -LARGEST), LARGEST) for v in value], groups, k_group)
+            value = [sum(sorted(keys[g * size : (g + 1) * size])[-width:], F32(0)) for g in groups]
+            groups = _take(value, groups, k_group)
         open_ = sorted(e for g in groups for e in range(g * size, (g + 1) * size))
         ids[row] = _take(keys, open_, k)
         chosen = np.array([scores[e] for e in ids[row]], np.float64)
