@@ -281,16 +281,12 @@ class CubeKernel {
     }
     __aicore__ inline void Solve(CubePrepared& mine) {
         const uint32_t n = kChunkTokens, v = item_.columns;
-        PipeBarrier<PIPE_V>();
-        work_.cube.Fetch(work_.landing, work_.readSum, n * v);
-        work_.SendBack(work_.read, work_.landing, n * v);
+        work_.SendSum(work_.read, work_.readSum, n * v);
         work_.cube.Multiply(work_.deltaSum, {&mine.solveRead, true}, {&work_.read, false}, n, v, n, true);
     }
     __aicore__ inline void ReadOut(CubePrepared& mine) {
         const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns;
-        PipeBarrier<PIPE_V>();
-        work_.cube.Fetch(work_.landing, work_.deltaSum, n * v);
-        work_.SendBack(work_.delta, work_.landing, n * v);
+        work_.SendSum(work_.delta, work_.deltaSum, n * v);
         work_.cube.Multiply(work_.stateSum, {&work_.delta, true}, {&mine.decayedKey, false}, v, k, n, false);
         work_.cube.Multiply(work_.outSum, {&mine.attention, false}, {&work_.delta, false}, n, v, n, true);
     }

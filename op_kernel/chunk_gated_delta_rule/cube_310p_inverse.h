@@ -23,7 +23,7 @@ class CubeInverse {
         Reserve(pipe, buffers_[1], gatherRows_, kLanes8);
         Reserve(pipe, buffers_[2], strict_, 64);
         Reserve(pipe, buffers_[3], minusOne_, 64);
-        Reserve(pipe, buffers_[4], two_, 64);
+        Reserve(pipe, buffers_[4], two_, kFractalElements);
         FillTables();
         // Fractals off the diagonal stay zero.
         AscendC::Duplicate(work_.BeginSquare(0), half(0), int32_t(kSquare));
@@ -84,12 +84,15 @@ class CubeInverse {
     }
     __aicore__ inline void Turn(uint32_t step) {
         constexpr uint32_t n = kChunkTokens;
-        const FloatTensor square = work_.square[0];
+        HalfTensor& square = work_.BeginSquare(step & 1);
         PipeBarrier<PIPE_V>();
         work_.cube.Fetch(square, work_.trial, kSquare);
         PipeBarrier<PIPE_V>();
-        Diagonal<OnDiagonal::kAdd>(square, two_);
-        work_.SendSquare(work_.residual, step & 1, square);
+        for (uint32_t i = 0; i < kFractalElements; i += 2 * kFloatLanes) {
+            AscendC::Add(square[i], square[i], two_[i], uint64_t(2 * kFloatLanes), uint8_t(4),
+                         AscendC::BinaryRepeatParams(1, 1, 1, kDiagonalStep / 2, kDiagonalStep / 2, 0));
+        }
+        work_.Send(work_.residual, work_.narrow[step & 1], kSquare);
         if (step + 1 < kSteps) {
             work_.cube.Multiply(work_.trial, {&work_.residual, true}, {&Current(step), false}, n, n, n,
                                 false);
@@ -100,9 +103,15 @@ class CubeInverse {
     }
     // The last one leaves T^T in square[0].
     __aicore__ inline void Take(uint32_t step) {
-        PipeBarrier<PIPE_V>();
-        work_.cube.Fetch(work_.square[0], work_.trial, kSquare);
-        if (step + 1 < kSteps) work_.SendSquare(work_.inverse, ~step & 1, work_.square[0]);
+        if (step + 1 < kSteps) {
+            HalfTensor& to = work_.BeginSquare(~step & 1);
+            PipeBarrier<PIPE_V>();
+            work_.cube.Fetch(to, work_.trial, kSquare);
+            work_.Send(work_.inverse, work_.narrow[~step & 1], kSquare);
+        } else {
+            PipeBarrier<PIPE_V>();
+            work_.cube.Fetch(work_.square[0], work_.trial, kSquare);
+        }
     }
 
  private:
@@ -122,7 +131,9 @@ class CubeInverse {
         }
         FillBlock(strict_, 1.0f, 0.0f, 0.0f);
         FillBlock(minusOne_, 0.0f, -1.0f, 0.0f);
-        FillBlock(two_, 0.0f, 2.0f, 0.0f);
+        for (uint32_t i = 0; i < kFractalElements; ++i) {
+            two_.SetValue(i, i % (kFractal + 1) == 0 ? half(2) : half(0));
+        }
         Order<HardEvent::S_V>();
         FillTable(blocks, 8, 8, sizeof(float));
         FillTable(blocks, 64, 8, int32_t(kFractal * sizeof(float)));
@@ -132,7 +143,8 @@ class CubeInverse {
 
     CubeWork& work_;
     LocalTensor<uint32_t> gatherBlocks_, gatherRows_;  // bytes
-    FloatTensor strict_, minusOne_, two_;              // 8 x 8: 1 below the diagonal; on it -1, 2
+    FloatTensor strict_, minusOne_;                    // 8 x 8: 1 below the diagonal; on it -1
+    HalfTensor two_;                                   // 2 I, a fractal
     AscendC::TBuf<AscendC::TPosition::VECCALC> buffers_[5];
 };
 

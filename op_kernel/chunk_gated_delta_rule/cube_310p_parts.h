@@ -198,6 +198,13 @@ struct CubeWork {
         AscendC::Cast(to, src, AscendC::RoundMode::CAST_NONE, elements);
         Send(tile, back, elements, at);
     }
+    // tile <- at most CubeBack elements of a sum, rounded
+    __aicore__ inline void SendSum(CubeTile& tile, CubeSum& sum, uint32_t elements) {
+        HalfTensor& to = BeginBack();
+        PipeBarrier<PIPE_V>();
+        cube.Fetch(to, sum, elements);
+        Send(tile, back, elements);
+    }
 
  private:
     FloatTensor factors_;

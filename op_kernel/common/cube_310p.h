@@ -275,9 +275,10 @@ class Cube310p {
     }
 
     // dst <- `elements` elements of the sum from element `at` on, in their order; a vector call. `last`: the
-    // sum is free for another product.
-    __aicore__ inline void Fetch(const FloatTensor& dst, CubeSum& sum, uint32_t elements, uint32_t at = 0,
-                                 bool last = true) {
+    // sum is free for another product. Into fp16 it rounds on the way.
+    template <typename T>
+    __aicore__ inline void Fetch(const AscendC::LocalTensor<T>& dst, CubeSum& sum, uint32_t elements,
+                                 uint32_t at = 0, bool last = true) {
         summed_.Take(sum.summed);
         AscendC::DataCopyEnhancedParams matrix;
         matrix.blockMode = AscendC::BlockMode::BLOCK_MODE_MATRIX;
