@@ -47,6 +47,8 @@ class CubeKernel {
         ahead_.sequence = t_.sequences;  // before the first one
         ahead_.token = ahead_.end = 0;
         ahead_.index -= uint32_t(AscendC::GetBlockNum());
+        item_.Set(t_, uint32_t(AscendC::GetBlockIdx()));
+        FetchState(0);
         Fetch(0, Rows::kKeys);
         Fetch(0, Rows::kQueries);
         Fetch(0, Rows::kValues);
@@ -54,6 +56,7 @@ class CubeKernel {
         const uint32_t items = t_.valueHeads * t_.valueSteps;
         for (uint32_t i = uint32_t(AscendC::GetBlockIdx()); i < items;
              i += uint32_t(AscendC::GetBlockNum())) {
+            index_ = i;
             item_.Set(t_, i);
             ProcessItem();
         }
@@ -75,7 +78,8 @@ class CubeKernel {
         int64_t begin = 0;
         for (uint32_t b = 0; b < t_.sequences; ++b) {
             const int64_t end = EndOf(begin, b);
-            LoadState(b);
+            LoadState();
+            FetchState(b + 1);
             for (int64_t token = begin; token < end; token += kChunkTokens) {
                 Pass(&chunks_[now_ % 3], now_ + 1);
                 ++now_;
@@ -353,13 +357,25 @@ class CubeKernel {
                           AscendC::UnaryRepeatParams(uint16_t(blocks), 1, uint8_t(4 * blocks), 8));
         }
     }
-    __aicore__ inline void LoadState(uint32_t sequence) {
+    // Starts to fetch the initial state of a sequence of this item, or behind the last one, of the next
+    // item's first.
+    __aicore__ inline void FetchState(uint32_t sequence) {
+        CubeItem item = item_;
+        if (sequence == t_.sequences) {
+            const uint32_t next = index_ + uint32_t(AscendC::GetBlockNum());
+            if (next >= t_.valueHeads * t_.valueSteps) return;
+            item.Set(t_, next);
+            sequence = 0;
+        }
+        work_.cube.Fill(work_.initial, initial_[StateAt(item, sequence)], item.columns * t_.keyDim);
+        work_.cube.Deliver();
+    }
+    __aicore__ inline void LoadState() {
         const uint32_t v = item_.columns, k = t_.keyDim, blocks = k / kFractal;
         HalfTensor& rows = work_.BeginRows();
-        Order<HardEvent::V_MTE2>();
-        AscendC::DataCopy(rows, initial_[StateAt(sequence)],
-                          AscendC::DataCopyParams(1, uint16_t(v * k / kFractal), 0, 0));
-        Order<HardEvent::MTE2_V>();
+        Order<HardEvent::V_MTE1>();
+        work_.cube.Unload(rows, work_.initial, v * k);
+        Order<HardEvent::MTE1_V>();
         for (uint32_t c = 0; c < blocks; ++c) {
             AscendC::Cast(work_.state[c * v * kFractal], rows[c * kFractal], AscendC::RoundMode::CAST_NONE,
                           uint64_t(kFloatLanes), uint8_t(v / 4),
@@ -377,7 +393,7 @@ class CubeKernel {
         PipeBarrier<PIPE_V>();
         FromFractals(rows, work_.state, v, k);
         Order<HardEvent::V_MTE3>();
-        AscendC::DataCopy(final_[StateAt(sequence)], rows,
+        AscendC::DataCopy(final_[StateAt(item_, sequence)], rows,
                           AscendC::DataCopyParams(1, uint16_t(v * k / kFractal), 0, 0));
         work_.front.moved = work_.moved.Raise();
         work_.back.moved = work_.moved.Raise();
@@ -402,16 +418,17 @@ class CubeKernel {
     __aicore__ inline uint64_t Column(const CubeItem& item) const {
         return uint64_t(item.head) * t_.valueDim + item.column;
     }
-    __aicore__ inline uint64_t StateAt(uint32_t sequence) const {
-        return (uint64_t(sequence) * Width() + Column(item_)) * t_.keyDim;
+    __aicore__ inline uint64_t StateAt(const CubeItem& item, uint32_t sequence) const {
+        return (uint64_t(sequence) * Width() + Column(item)) * t_.keyDim;
     }
 
     const Data t_;
-    CubeItem item_;      // whose state is at hand
-    Chunk chunks_[3];    // number n at n % 3: the one under way, the next one, the one being fetched
-    Chunk rounded_{};    // whose out rows are to be stored
-    uint32_t now_ = 0;   // number of the chunk under way
-    bool sent_ = false;  // the state before it is in L1
+    CubeItem item_;       // whose state is at hand
+    uint32_t index_ = 0;  // of item_
+    Chunk chunks_[3];     // number n at n % 3: the one under way, the next one, the one being fetched
+    Chunk rounded_{};     // whose out rows are to be stored
+    uint32_t now_ = 0;    // number of the chunk under way
+    bool sent_ = false;   // the state before it is in L1
     Cursor ahead_;
     CubeWork work_;
     FlagPool<HardEvent::MTE1_V> unloaded_;

@@ -87,6 +87,7 @@ struct CubeWork {
 
     CubeInputs inputs[3];
     CubePrepared prepared[2];
+    CubeTile initial;                    // state of the next sequence, rows [columns, DK]
     CubeTile states, read, delta;        // S^T, K S, -U
     CubeTile inverse, residual, blocks;  // of CubeInverse
     CubeTile system[2];                  // -(I + A), and what rounding it lost
@@ -127,6 +128,7 @@ struct CubeWork {
             cube.Tile(system[i], n, n);
         }
         cube.Tile(states, v, k);
+        cube.Tile(initial, v, k);
         cube.Tile(read, n, v);
         cube.Tile(delta, n, v);
         cube.Tile(inverse, n, n);
