@@ -37,6 +37,10 @@ struct Shared {
     }
 };
 
+// Rows that the cores exchange: those of the block, but at least two, as with m = 1 the unit would read the
+// left operand as a plain row.
+__aicore__ inline uint32_t SharedRows(const Block& block) { return block.rows < 2 ? 2 : block.rows; }
+
 template <typename T, bool kLatent>
 class CubeSide910b {
  public:
@@ -112,24 +116,39 @@ class CubeSide910b {
     __aicore__ inline void BeginUse(Operand& o) { AscendC::WaitFlag<HardEvent::MTE2_MTE1>(o.loaded); }
     __aicore__ inline void EndUse(Operand& o) { AscendC::SetFlag<HardEvent::MTE1_MTE2>(o.used); }
 
+    // Moves are issued as early as their places are free: what a tile needs is on its way while the vector
+    // cores work on the tile before. Latents, which the sums of a tile need too, come after them.
     __aicore__ inline void Run(const Block& block) {
-        Tile tiles[2];
+        Tile tiles[3];
         if (!walk_.Find(block, block.item.begin, tiles[0])) return;
         LoadQueries(block);
-        Scores(block, tiles[0], tile_);
-        bool open = true;
-        for (uint32_t i = 0; open; ++i, ++tile_) {
-            const Tile& tile = tiles[i % 2];
-            const uint32_t turn = tile_ % 2;
-            if constexpr (!kLatent) LoadSlots(block, tile, values_[turn], value_, t_.valueDim);
-            open = walk_.Find(block, tile.begin + tile.count, tiles[(i + 1) % 2]);
-            if (open) {
-                Scores(block, tiles[(i + 1) % 2], tile_ + 1);
+        LoadKeys(block, tiles[0], tile_);
+        bool next = Find(block, tiles[0], tiles[1]);
+        Scores(tiles[0], tile_);
+        if (next) LoadKeys(block, tiles[1], tile_ + 1);
+        if constexpr (!kLatent) LoadValues(block, tiles[0], tile_);
+        for (uint32_t i = 0;; ++i, ++tile_) {
+            const Tile &tile = tiles[i % 3], &second = tiles[(i + 1) % 3];
+            if (next) {
+                Scores(second, tile_ + 1);
             } else {
                 EndUse(queries_);
             }
-            Sums(tile, turn);
+            const bool third = next && Find(block, second, tiles[(i + 2) % 3]);
+            if (!kLatent && third) LoadKeys(block, tiles[(i + 2) % 3], tile_ + 2);
+            LoadWeights(tile, tile_);
+            if constexpr (!kLatent) {
+                if (next) LoadValues(block, second, tile_ + 1);
+            }
+            Sums(tile, tile_);
+            if (kLatent && third) LoadKeys(block, tiles[(i + 2) % 3], tile_ + 2);
+            if (!next) break;
+            next = third;
         }
+        ++tile_;
+    }
+    __aicore__ inline bool Find(const Block& block, const Tile& tile, Tile& next) const {
+        return walk_.Find(block, tile.begin + tile.count, next);
     }
 
     // Rows of a matrix: `row` rows are there already, n more follow, `pitch` elements apart.
@@ -142,6 +161,7 @@ class CubeSide910b {
     // All rows of the matrix: those beyond the block repeat its first query, and are never looked at.
     __aicore__ inline void LoadQueries(const Block& block) {
         BeginLoad(queries_);
+        rows_ = SharedRows(block);
         const uint32_t heads = block.item.heads;
         for (uint32_t row = 0; row < t_.blockRows; row += heads) {
             const uint32_t query = row < block.rows ? block.item.query + row / heads : block.item.query;
@@ -170,11 +190,28 @@ class CubeSide910b {
         }
         while (padded && rows % kSide != 0) LoadRows(to, rows++, cache[last * columns], 1, columns, columns);
     }
-    __aicore__ inline void LoadSlots(const Block& block, const Tile& tile, Operand& to,
-                                     const GlobalTensor<T>& cache, uint32_t columns) {
-        BeginLoad(to);
-        LoadCache(block, tile, to.matrix, cache, columns, false);
-        EndLoad(to);
+    __aicore__ inline void LoadKeys(const Block& block, const Tile& tile, uint32_t number) {
+        Operand& keys = keys_[number % 2];
+        BeginLoad(keys);
+        LoadCache(block, tile, keys.matrix, key_, t_.keyDim, true);
+        if constexpr (kLatent) LoadCache(block, tile, keyRopes_[number % 2], keyRope_, t_.ropeDim, true);
+        EndLoad(keys);
+    }
+    __aicore__ inline void LoadValues(const Block& block, const Tile& tile, uint32_t number) {
+        Operand& values = values_[number % 2];
+        BeginLoad(values);
+        LoadCache(block, tile, values.matrix, value_, t_.valueDim, false);
+        EndLoad(values);
+    }
+    __aicore__ inline void LoadWeights(const Tile& tile, uint32_t number) {
+        Operand& weights = weights_[number % 2];
+        const uint16_t gap = uint16_t(t_.blockRows - rows_);
+        Await(kWeighed);
+        BeginLoad(weights);
+        AscendC::DataCopy(
+            weights.matrix.data, shared_.weights[number % 2],
+            AscendC::DataCopyParams(uint16_t((tile.rows + kSide - 1) / kSide), uint16_t(rows_), gap, gap));
+        EndLoad(weights);
     }
 
     // c (+)= A B^T, or A B with kRight, in steps of k that fit into half of L0A and L0B. `column`: of B.
@@ -190,23 +227,20 @@ class CubeSide910b {
             const CubeMatrix<T> right{
                 kRight ? b.data[column * b.height + at * kFractalColumns<T>] : b.data[at * b.height],
                 b.height};
-            unit_.template Add<false, kRight>(c, left, right, t_.blockRows, n, some, first && at == 0);
+            unit_.template Add<false, kRight>(c, left, right, rows_, n, some, first && at == 0);
         }
     }
     __aicore__ inline void Store(const GlobalTensor<float>& dst, const CubeUnit::Result& c, uint32_t n) {
         AscendC::Fixpipe<float, float, AscendC::CFG_NZ>(
             dst, c.data,
-            AscendC::FixpipeParamsV220(hybrid_ops::RoundUp(n, kSide), t_.blockRows, t_.blockRows,
-                                       2 * t_.blockRows, false, QuantMode_t::NoQuant, 0, 1, 0, 0, 0));
+            AscendC::FixpipeParamsV220(hybrid_ops::RoundUp(n, kSide), rows_,
+                                       hybrid_ops::RoundUp(rows_, kSide), 2 * t_.blockRows, false,
+                                       QuantMode_t::NoQuant, 0, 1, 0, 0, 0));
     }
 
-    __aicore__ inline void Scores(const Block& block, const Tile& tile, uint32_t number) {
+    __aicore__ inline void Scores(const Tile& tile, uint32_t number) {
         const uint32_t turn = number % 2, columns = hybrid_ops::RoundUp(tile.rows, kSide);
         Operand& keys = keys_[turn];
-        BeginLoad(keys);
-        LoadCache(block, tile, keys.matrix, key_, t_.keyDim, true);
-        if constexpr (kLatent) LoadCache(block, tile, keyRopes_[turn], keyRope_, t_.ropeDim, true);
-        EndLoad(keys);
         BeginUse(keys);
         const CubeUnit::Result c = unit_.Begin();
         Multiply<false>(c, queries_.matrix, keys.matrix, columns, t_.keyDim, true);
@@ -219,13 +253,9 @@ class CubeSide910b {
         Signal<PIPE_FIX>(kScored);
     }
 
-    __aicore__ inline void Sums(const Tile& tile, uint32_t turn) {
+    __aicore__ inline void Sums(const Tile& tile, uint32_t number) {
+        const uint32_t turn = number % 2;
         Operand& weights = weights_[turn];
-        const uint32_t columns = hybrid_ops::RoundUp(tile.rows, kSide);
-        Await(kWeighed);
-        BeginLoad(weights);
-        AscendC::DataCopy(weights.matrix.data, shared_.weights[turn], t_.blockRows * columns);
-        EndLoad(weights);
         BeginUse(weights);
         Operand& values = kLatent ? keys_[turn] : values_[turn];
         if constexpr (!kLatent) BeginUse(values);
@@ -252,7 +282,7 @@ class CubeSide910b {
     AscendC::TBuf<AscendC::TPosition::A1> l1_;
     Operand queries_, keys_[2], values_[2], weights_[2];
     CubeMatrix<T> queryRopes_, keyRopes_[2];
-    uint32_t l1End_ = 0, tile_ = 0;
+    uint32_t l1End_ = 0, tile_ = 0, rows_ = 0;
 };
 
 }  // namespace paged

@@ -30,6 +30,9 @@ class VectorSide910b {
         pipe.InitBuffer(results_, 2, kSide * t_.valueDim * sizeof(T));
         Reserve(pipe, buffer_, total_, rows_ * t_.valueDim);
         softmax_.Init(pipe, rows_);
+        // Rows that are not exchanged are worked on like the others.
+        Zero(scores_, rows_ * t_.tile);
+        Zero(sums_, sumColumns_ * line_);
     }
 
     __aicore__ inline void Process(AscendC::TPipe&) {
@@ -42,7 +45,22 @@ class VectorSide910b {
     }
 
  private:
+    template <class Queue>
+    __aicore__ inline static void Zero(Queue& queue, uint32_t elements) {
+        for (uint32_t i = 0; i < 2; ++i) {
+            LocalTensor<float> tensor = queue.template AllocTensor<float>();
+            AscendC::Duplicate(tensor, 0.0f, int32_t(elements));
+            queue.EnQue(tensor);
+        }
+        for (uint32_t i = 0; i < 2; ++i) {
+            LocalTensor<float> tensor = queue.template DeQue<float>();
+            queue.FreeTensor(tensor);
+        }
+    }
+
     __aicore__ inline void Run(const Block& block) {
+        const uint32_t shared = SharedRows(block);
+        used_ = shared <= row_ ? 0 : shared - row_ < rows_ ? shared - row_ : rows_;
         PipeBarrier<PIPE_V>();
         AscendC::Duplicate(total_, 0.0f, int32_t(rows_ * t_.valueDim));
         softmax_.Begin();
@@ -52,9 +70,10 @@ class VectorSide910b {
         for (uint32_t i = 0; open; ++i, ++tile_) {
             const Tile& tile = tiles[i % 2];
             open = walk_.Find(block, tile.begin + tile.count, tiles[(i + 1) % 2]);
-            if (open) FetchScores(tiles[(i + 1) % 2], tile_ + 1);
             Weigh(block, tile, tile_ % 2);
             if (pending) Add((tile_ + 1) % 2);
+            // Last: waiting for these must not keep this tile's weights from the cube core.
+            if (open) FetchScores(tiles[(i + 1) % 2], tile_ + 1);
             pending = true;
         }
         if (pending) Add((tile_ + 1) % 2);
@@ -69,15 +88,21 @@ class VectorSide910b {
 
     __aicore__ inline void FetchScores(const Tile& tile, uint32_t number) {
         Await(kScored);
+        if (used_ == 0) return;
         LocalTensor<float> scores = scores_.template AllocTensor<float>();
         const uint32_t columns = hybrid_ops::RoundUp(tile.rows, kSide) / kSide;
-        AscendC::DataCopy(scores, shared_.scores[number % 2][row_ * kSide],
-                          AscendC::DataCopyParams(uint16_t(columns), uint16_t(2 * rows_),
-                                                  uint16_t(2 * (t_.blockRows - rows_)), 0));
+        AscendC::DataCopy(
+            scores, shared_.scores[number % 2][row_ * kSide],
+            AscendC::DataCopyParams(uint16_t(columns), uint16_t(2 * used_),
+                                    uint16_t(2 * (t_.blockRows - used_)), uint16_t(2 * (rows_ - used_))));
         scores_.EnQue(scores);
     }
 
     __aicore__ inline void Weigh(const Block& block, const Tile& tile, uint32_t turn) {
+        if (used_ == 0) {
+            Signal<PIPE_MTE3>(kWeighed);
+            return;
+        }
         const uint32_t columns = hybrid_ops::RoundUp(tile.rows, kSide), elements = rows_ * columns;
         LocalTensor<float> scores = scores_.template DeQue<float>();
         AscendC::Muls(scores, scores, t_.scale, int32_t(elements));
@@ -92,8 +117,8 @@ class VectorSide910b {
         weights = weights_.template DeQue<T>();
         AscendC::PipeBarrier<PIPE_MTE3>();
         AscendC::DataCopy(shared_.weights[turn][row_ * kSide], weights,
-                          AscendC::DataCopyParams(uint16_t(columns / kSide), uint16_t(rows_), 0,
-                                                  uint16_t(t_.blockRows - rows_)));
+                          AscendC::DataCopyParams(uint16_t(columns / kSide), uint16_t(used_),
+                                                  uint16_t(rows_ - used_), uint16_t(t_.blockRows - used_)));
         Signal<PIPE_MTE3>(kWeighed);
         weights_.FreeTensor(weights);
     }
@@ -116,6 +141,7 @@ class VectorSide910b {
     __aicore__ inline void Add(uint32_t turn) {
         const uint32_t columns = t_.valueDim / kSide;
         Await(kSummed);
+        if (used_ == 0) return;
         FetchSums(0, turn);
         softmax_.Rescale(total_, columns, turn);
         PipeBarrier<PIPE_V>();
@@ -133,9 +159,10 @@ class VectorSide910b {
         if (column >= columns) return;
         const uint32_t some = columns - column < sumColumns_ ? columns - column : sumColumns_;
         LocalTensor<float> sums = sums_.template AllocTensor<float>();
-        AscendC::DataCopy(sums, shared_.sums[turn][(column * t_.blockRows + row_) * kSide],
-                          AscendC::DataCopyParams(uint16_t(some), uint16_t(2 * rows_),
-                                                  uint16_t(2 * (t_.blockRows - rows_)), 0));
+        AscendC::DataCopy(
+            sums, shared_.sums[turn][(column * t_.blockRows + row_) * kSide],
+            AscendC::DataCopyParams(uint16_t(some), uint16_t(2 * used_), uint16_t(2 * (t_.blockRows - used_)),
+                                    uint16_t(2 * (rows_ - used_))));
         sums_.EnQue(sums);
     }
 
@@ -151,6 +178,7 @@ class VectorSide910b {
     Buffer buffer_;
     FloatTensor total_;
     uint32_t row_, rows_, line_, sumColumns_;
+    uint32_t used_;      // of this core's rows: those that are exchanged
     uint32_t tile_ = 0;  // tiles so far
 };
 
