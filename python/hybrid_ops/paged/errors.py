@@ -1,33 +1,16 @@
-"""How the paged calls refuse: one class, the project's one form."""
+"""How hybrid_ops.paged refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from .. import check
+from ..refusals import EVERY, Refusals
 
-EVERY = "every SoC"
+__all__ = ["EVERY", "PagedError", "refuse", "refusing"]
 
 
 class PagedError(check.HybridOpsError):
     """Plan, shape, dtype, device, stream or capability refused before anything ran."""
 
 
-def refuse(
-    where: str, argument: str, wrong: str, got: object, allowed: object, soc: str | None = None
-) -> PagedError:
-    """The error to raise; `where` is the function or class of hybrid_ops.paged."""
-    text = check.refuse(f"paged.{where}", argument, wrong, got=got, allowed=allowed, soc=soc or EVERY)
-    return PagedError(str(text))
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Refusals of an operator's own checks leave as PagedError; hazards and faults of the machine as they are."""
-    try:
-        yield
-    except check.HybridOpsError as error:
-        if type(error) is check.HybridOpsError:
-            raise PagedError(str(error)) from error
-        raise
+_refusals = Refusals("paged", PagedError)
+refuse, refusing = _refusals.refuse, _refusals.refusing
