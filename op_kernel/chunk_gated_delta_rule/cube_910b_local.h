@@ -34,7 +34,7 @@ class Local {
     FloatTensor last[2];            // [8]: exp(G_last), by parity of the chunk
     FloatTensor gateStage;          // [64, 8]: g in lane 0
     LocalTensor<T> betaStage;       // [64, 16]: beta in lane 0
-    LocalTensor<T> diagonal;        // [64, 16]: 1 in column r % 16 of row r
+    LocalTensor<T> diagonal;        // [16, 64]: 1 in row r, columns r, r + 16, r + 32, r + 48
     LocalTensor<T> mask, identity;  // [64, 64]: 0 where column >= row, else far below 0; 1 on the diagonal
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t, uint32_t stateElements) {
@@ -71,26 +71,25 @@ class Local {
     // dst: GM of two bfloat16 parts, `apart` elements apart <- src, count elements; `back` is overwritten
     __aicore__ inline void StoreSplit(const GlobalTensor<T>& dst, uint32_t apart, const FloatTensor& src,
                                       const FloatTensor& back, uint32_t count) {
-        StoreSplit(dst, apart, src, back, count,
-                   AscendC::DataCopyParams(1, count * sizeof(T) / kBlockBytes, 0, 0));
-    }
-    __aicore__ inline void StoreSplit(const GlobalTensor<T>& dst, uint32_t apart, const FloatTensor& src,
-                                      const FloatTensor& back, uint32_t count,
-                                      const AscendC::DataCopyParams& move) {
         turn_ ^= 1;
         const LocalTensor<T> high = parts_[turn_ * kPartElements], low = high[kPartElements / 2];
         AscendC::WaitFlag<HardEvent::MTE3_V>(free_[turn_]);
-        AscendC::Cast(high, src, AscendC::RoundMode::CAST_RINT, count);
-        PipeBarrier<PIPE_V>();
-        AscendC::Cast(back, high, AscendC::RoundMode::CAST_NONE, count);
-        PipeBarrier<PIPE_V>();
-        AscendC::Sub(back, src, back, int32_t(count));
-        PipeBarrier<PIPE_V>();
-        AscendC::Cast(low, back, AscendC::RoundMode::CAST_RINT, count);
-        Order<HardEvent::V_MTE3>();
-        AscendC::DataCopy(dst, high, move);
-        AscendC::DataCopy(dst[apart], low, move);
+        Split(high, low, src, back, count);
+        AscendC::DataCopy(dst, high, count);
+        AscendC::DataCopy(dst[apart], low, count);
         AscendC::SetFlag<HardEvent::MTE3_V>(free_[turn_]);
+    }
+    // As StoreSplit for two matrices, one behind the other as their parts in GM: high, low, high, low.
+    __aicore__ inline void StoreSplitTwo(const GlobalTensor<T>& dst, const FloatTensor& src,
+                                         const FloatTensor& back) {
+        const LocalTensor<T> high = parts_, low = parts_[kPartElements];
+        for (uint32_t i = 0; i < 2; ++i) AscendC::WaitFlag<HardEvent::MTE3_V>(free_[i]);
+        Split(high, low, src, back, 2 * kMatrix);
+        const AscendC::DataCopyParams move(2, kMatrix * sizeof(T) / kBlockBytes, 0,
+                                           kMatrix * sizeof(T) / kBlockBytes);
+        AscendC::DataCopy(dst, high, move);
+        AscendC::DataCopy(dst[kMatrix], low, move);
+        for (uint32_t i = 0; i < 2; ++i) AscendC::SetFlag<HardEvent::MTE3_V>(free_[i]);
     }
     // dst <- src, count elements, rounded to U, by way of the parts' memory; rows of `pitch` elements
     template <typename U>
@@ -112,6 +111,17 @@ class Local {
     // exp of it is 0, whatever the gates; its sum with them stays far from the range of fp32.
     static constexpr float kMasked = -1e9f;
 
+    __aicore__ inline void Split(const LocalTensor<T>& high, const LocalTensor<T>& low,
+                                 const FloatTensor& src, const FloatTensor& back, uint32_t count) {
+        AscendC::Cast(high, src, AscendC::RoundMode::CAST_RINT, count);
+        PipeBarrier<PIPE_V>();
+        AscendC::Cast(back, high, AscendC::RoundMode::CAST_NONE, count);
+        PipeBarrier<PIPE_V>();
+        AscendC::Sub(back, src, back, int32_t(count));
+        PipeBarrier<PIPE_V>();
+        AscendC::Cast(low, back, AscendC::RoundMode::CAST_RINT, count);
+        Order<HardEvent::V_MTE3>();
+    }
     __aicore__ inline void FillConstants() {
         // Lane masks of 64 columns: [r, 64) and r.
         AscendC::Duplicate(scores, kMasked, int32_t(kMatrix));
@@ -127,9 +137,9 @@ class Local {
         AscendC::Cast(identity, cross, AscendC::RoundMode::CAST_RINT, kMatrix);
         AscendC::Duplicate(decay, 0.0f, int32_t(kDiagonal));
         PipeBarrier<PIPE_V>();
-        for (uint32_t r = 0; r < kChunk; ++r) {
-            uint64_t one[2] = {1ull << (r % 16), 0};
-            AscendC::Duplicate(decay[r * 16], 1.0f, one, 1, 1, 8);
+        for (uint32_t r = 0; r < 16; ++r) {
+            uint64_t four[2] = {0x0001000100010001ull << r, 0};
+            AscendC::Duplicate(decay[r * kChunk], 1.0f, four, 1, 1, 8);
         }
         PipeBarrier<PIPE_V>();
         AscendC::Cast(diagonal, decay, AscendC::RoundMode::CAST_RINT, kDiagonal);

@@ -15,12 +15,10 @@ constexpr uint32_t kChunk = 64;  // tokens of a chunk
 constexpr uint32_t kMatrix = kChunk * kChunk;
 constexpr uint32_t kUnits = 2;      // units of an item: vector cores of an AI Core
 constexpr uint32_t kOperands = 3;   // full matrices, in two parts each
-constexpr uint32_t kDiagonals = 2;  // diagonal matrices, in two parts each: their four blocks on the diagonal
-constexpr uint32_t kDiagonal = kChunk * 16;
-constexpr uint32_t kDiagonalBlock =
-    16 * 16 + 16;  // from block to block: blocks that follow each other would be rows
-// Mean length from which chunks pay: a chunk costs nearly the same whatever its tokens (timing model: as much as
-// 12 tokens of the vector path).
+constexpr uint32_t kDiagonals = 2;  // diagonal matrices, in two parts each: their four blocks side by side
+constexpr uint32_t kDiagonal = 16 * kChunk;
+// Mean length from which chunks pay: a chunk costs nearly the same whatever its tokens (timing model: as much
+// as 12 tokens of the vector path).
 constexpr uint32_t kLeastMean = 16;
 
 constexpr bool Worth(int64_t tokens, int64_t sequences) {
@@ -41,7 +39,8 @@ struct Layout {
     constexpr uint64_t Scores(uint32_t parity, uint32_t unit) const {
         return uint64_t(parity * kUnits + unit) * kScoresBytes;
     }
-    // bfloat16: high and low part of each operand, [64, 64], then of each diagonal, [64, 16]
+    // bfloat16: high and low part of each operand, [64, 64], then the high parts of the
+    // diagonals, [16, 64], and the low ones
     constexpr uint64_t Operands(uint32_t parity, uint32_t unit) const {
         return 2 * kUnits * kScoresBytes + uint64_t(parity * kUnits + unit) * kOperandsBytes;
     }
@@ -59,8 +58,7 @@ struct Layout {
 
  private:
     static constexpr uint64_t kScoresBytes = 2 * kMatrix * 4,
-                              kOperandsBytes =
-                                  (kOperands * kMatrix + kDiagonals * 4 * kDiagonalBlock) * 2 * 2;
+                              kOperandsBytes = (kOperands * kMatrix + kDiagonals * kDiagonal) * 2 * 2;
 };
 
 }  // namespace split

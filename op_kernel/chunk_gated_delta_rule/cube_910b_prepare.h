@@ -33,13 +33,19 @@ class Prepare {
         Scores();
         const GlobalTensor<T> operands = Shared<T>(layout_.Operands(place, unit));
         PipeBarrier<PIPE_MTE3>();  // the operands of the chunk before the last are overwritten
-        Store(operands, kScoreOperand, local_.cross, local_.inverse);
+        local_.StoreSplit(operands[2 * kScoreOperand * kMatrix], kMatrix, local_.cross, local_.inverse,
+                          kMatrix);
+        PipeBarrier<PIPE_V>();
         Invert(c.count);
-        StoreScaled(operands, kValueOperand, local_.inverse, local_.row[kBeta]);
-        StoreScaled(operands, kReadOperand, local_.inverse, local_.row[kBetaDecay]);
-        AscendC::Cast(local_.inverse, local_.diagonal, AscendC::RoundMode::CAST_NONE, kDiagonal);
-        StoreDiagonal(operands, kQueryDiagonal, local_.row[kQueryScale]);
-        StoreDiagonal(operands, kDecayDiagonal, local_.row[kToEnd]);
+        const uint64_t lanes = kFloatLanes;
+        AscendC::Mul(local_.scores, local_.inverse, local_.row[kBeta], lanes, kChunk, Repeats::ByColumn());
+        AscendC::Mul(local_.cross, local_.inverse, local_.row[kBetaDecay], lanes, kChunk,
+                     Repeats::ByColumn());
+        PipeBarrier<PIPE_V>();
+        static_assert(kReadOperand == kValueOperand + 1, "stored together");
+        local_.StoreSplitTwo(operands[2 * kValueOperand * kMatrix], local_.scores, local_.decay);
+        PipeBarrier<PIPE_V>();
+        StoreDiagonals(operands[2 * kOperands * kMatrix]);
     }
 
  private:
@@ -210,34 +216,16 @@ class Prepare {
                       AscendC::BrcbRepeatParams(1, 8));
     }
 
-    __aicore__ inline void Store(const GlobalTensor<T>& operands, uint32_t operand, const FloatTensor& matrix,
-                                 const FloatTensor& back) {
-        local_.StoreSplit(operands[2 * operand * kMatrix], kMatrix, matrix, back, kMatrix);
+    __aicore__ inline void StoreDiagonals(const GlobalTensor<T>& diagonals) {
+        const FloatTensor &blocks = local_.scores, &ones = local_.decay;
+        AscendC::Cast(ones, local_.diagonal, AscendC::RoundMode::CAST_NONE, kDiagonal);
         PipeBarrier<PIPE_V>();
-    }
-    // matrix with its columns multiplied by `row`; scores and decay are overwritten
-    __aicore__ inline void StoreScaled(const GlobalTensor<T>& operands, uint32_t operand,
-                                       const FloatTensor& matrix, const FloatTensor& row) {
-        AscendC::Mul(local_.scores, matrix, row, uint64_t(kFloatLanes), kChunk, Repeats::ByColumn());
+        AscendC::Mul(blocks[kQueryDiagonal * kDiagonal], ones, local_.row[kQueryScale], uint64_t(kFloatLanes),
+                     16, Repeats::ByColumn());
+        AscendC::Mul(blocks[kDecayDiagonal * kDiagonal], ones, local_.row[kToEnd], uint64_t(kFloatLanes), 16,
+                     Repeats::ByColumn());
         PipeBarrier<PIPE_V>();
-        Store(operands, operand, local_.scores, local_.decay);
-    }
-
-    // The blocks on the diagonal of a matrix with `row` there; inverse holds them with 1 there.
-    __aicore__ inline void StoreDiagonal(const GlobalTensor<T>& operands, uint32_t which,
-                                         const FloatTensor& row) {
-        const FloatTensor &column = local_.column[which & 1], &blocks = local_.scores;
-        AscendC::Brcb(column, row, uint8_t(kChunk / 8), AscendC::BrcbRepeatParams(1, 8));
-        PipeBarrier<PIPE_V>();
-        // A row is two blocks of eight lanes: a repeat takes one of them from eight rows.
-        for (uint32_t half = 0; half < 2; ++half) {
-            AscendC::Mul(blocks[half * 8], local_.inverse[half * 8], column, uint64_t(kFloatLanes),
-                         kChunk / 8, AscendC::BinaryRepeatParams(2, 2, 1, 16, 16, 8));
-        }
-        PipeBarrier<PIPE_V>();
-        local_.StoreSplit(operands[2 * (kOperands * kMatrix + which * 4 * kDiagonalBlock)],
-                          4 * kDiagonalBlock, blocks, local_.decay, kDiagonal,
-                          AscendC::DataCopyParams(4, kDiagonal / 4 / 16, 0, (kDiagonalBlock - 256) / 16));
+        local_.StoreSplit(diagonals, kDiagonals * kDiagonal, blocks, local_.inverse, kDiagonals * kDiagonal);
         PipeBarrier<PIPE_V>();
     }
 

@@ -152,10 +152,10 @@ class Products {
             LoadMatrix(s.operands[j], operands[j * kMatrix], kChunk, kChunk, kChunk);
         }
         for (uint32_t j = 0; j < 2 * kDiagonals; ++j) {
-            // Four blocks to the diagonal of a matrix that is 0 elsewhere.
-            AscendC::DataCopy(
-                s.diagonals[j].data, operands[2 * kOperands * kMatrix + j * 4 * kDiagonalBlock],
-                AscendC::Nd2NzParams(4, 16, 16, kDiagonalBlock, 16, kChunk, 1, kChunk * 16 + 256));
+            // Four blocks, from side by side to the diagonal of a matrix that is 0 elsewhere.
+            const uint32_t at = 2 * kOperands * kMatrix + (j % 2 * kDiagonals + j / 2) * kDiagonal;
+            AscendC::DataCopy(s.diagonals[j].data, operands[at],
+                              AscendC::Nd2NzParams(4, 16, 16, 16, kChunk, kChunk, 1, kChunk * 16 + 256));
         }
     }
     __aicore__ inline void LoadState(Set& s, uint32_t u) {
