@@ -27,7 +27,7 @@ from hybrid_ops.export.model_source import DTYPES
 from hybrid_ops.export.profiles import PROFILES
 from hybrid_ops.models.families import FAMILIES, small_model
 
-console = Console(width=150, emoji=False, highlight=False)
+console = Console(width=172, emoji=False, highlight=False)
 
 
 def measure(forms: list[matrix.Form], dtype: str) -> list[matrix.Trial]:
