@@ -24,7 +24,7 @@ from hybrid_ops import soc as platform
 
 CHIPS = ("Ascend310P3", "Ascend910B3")
 PAGE = 128
-MOST_BYTES = 2 << 30  # caches beyond this are left out
+MOST_BYTES = 1 << 29  # caches beyond this are left out
 console = Console(soft_wrap=True, highlight=False, width=170)
 
 

@@ -30,7 +30,8 @@ struct RowRange {
     }
 };
 
-// All cores meet; what they have stored before is there for all of them after.
+// All cores meet; what they have stored before is there for all of them after. On ascend310p the cores count
+// in the front of the workspace, which the caller hands over zeroed.
 __aicore__ inline void Meet(AscendC::TPipe& pipe, const Arguments& a) {
     AscendC::PipeBarrier<PIPE_ALL>();
     if constexpr (Soc::kPaddedMoves) {

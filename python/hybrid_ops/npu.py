@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from . import check, npu_path
+from . import check, contract, npu_path
 from .contract import Op
 from .npu_path import CUSTOM_PATHS, KERNEL_NOT_FOUND, VENDOR, package_folders
 
@@ -118,7 +118,9 @@ def call(
         if code:
             hint = npu_path.export_line(package_folders()[0]) if code == KERNEL_NOT_FOUND else ""
             raise _missing(op, soc, f"aclnn{op.type}GetWorkspaceSize failed", f"code {code}", "code 0", hint)
-        workspace = torch.empty(size.value, dtype=torch.uint8, device=next(iter(outputs.values())).device)
+        # SyncAll on ascend310p counts in the workspace, from zero.
+        make = torch.zeros if contract.family(soc) == "ascend310p" else torch.empty
+        workspace = make(size.value, dtype=torch.uint8, device=next(iter(outputs.values())).device)
         stream = ctypes.c_void_p(torch_npu.npu.current_stream().npu_stream)
         code = getattr(package, f"aclnn{op.type}")(
             ctypes.c_void_p(workspace.data_ptr()), size, executor, stream
