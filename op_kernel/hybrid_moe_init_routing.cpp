@@ -41,6 +41,12 @@ class Kernel {
         Reserve(pipe, buffers_[5], windowSlots_, window < kWideSlots ? kWideSlots : window);
         Reserve(pipe, buffers_[6], windowExperts_, window);
         Reserve(pipe, buffers_[7], zeros_, RoundUp(t_.tileWidth, kBlockBytes) + kBlockBytes);
+        if (Scans()) {
+            for (uint32_t i = 0; i < 2; ++i)
+                Reserve(pipe, buffers_[11 + i], sums_[i], t_.expertPitch + kBlock);
+            Reserve(pipe, buffers_[13], index_, t_.expertPitch);
+            Reserve(pipe, buffers_[14], from_, t_.expertPitch);
+        }
         if (t_.shared == 0) return;
         Reserve(pipe, buffers_[8], others_, t_.countRows * t_.expertPitch);
         Reserve(pipe, buffers_[9], wideSlots_, kWideSlots * kBlock);
@@ -84,6 +90,8 @@ class Kernel {
  private:
     static constexpr uint32_t kWindowRoom = 24;  // rows of an almost empty next window, and a repeated block
     static constexpr uint32_t kWideSlots = 256;
+    static constexpr uint32_t kMostScanned =
+        1088;  // counts of 1024 experts; local memory has no room for more
 
     // No move carries a row: its elements are worked on one by one.
     __aicore__ inline bool Narrow() const { return !Soc::kPaddedMoves && t_.width < LastBlock<T>::kBlock; }
@@ -146,19 +154,24 @@ class Kernel {
 
     // offsets_: first row of each expert; next_: the row of this core's next slot of each expert.
     __aicore__ inline void MakeOffsets(bool store) {
-        int32_t sum = 0;
-        for (uint32_t e = 0; e < t_.experts; ++e) {
-            offsets_.SetValue(e, sum);
-            sum += counts_.GetValue(e);
+        if (Scans()) {
+            Order<HardEvent::S_V>();
+            ScanCounts();
+        } else {
+            int32_t sum = 0;
+            for (uint32_t e = 0; e < t_.expertPitch; ++e) {
+                offsets_.SetValue(e, sum);
+                sum += counts_.GetValue(e);
+            }
+            Order<HardEvent::S_V>();
         }
-        for (uint32_t e = t_.experts; e < t_.expertPitch; ++e) offsets_.SetValue(e, sum);
-        active_ = uint64_t(sum);
-        Order<HardEvent::S_V>();
         if (t_.shared != 0) {
             AscendC::Add(next_, next_, offsets_, int32_t(t_.expertPitch));
         } else {
             AscendC::Adds(next_, offsets_, 0, int32_t(t_.expertPitch));
         }
+        Order<HardEvent::V_S>();
+        active_ = uint64_t(offsets_.GetValue(t_.experts));
         if (store) {
             Order<HardEvent::S_MTE3>();
             StoreFlat(offsetsOut_, offsets_, t_.experts + 1);
@@ -168,7 +181,36 @@ class Kernel {
             for (uint32_t e = whole; !Soc::kPaddedMoves && whole != 0 && e < n; ++e)
                 offsets_.SetValue(e, offsets_.GetValue(whole + kBlock + e - n));
         }
-        Order<HardEvent::V_S>();
+    }
+
+    __aicore__ inline bool Scans() const { return t_.expertPitch <= kMostScanned; }
+    // offsets_: sums of the counts before each, from sums of ever more neighbours; indices before the first
+    // meet a block of zeros.
+    __aicore__ inline void ScanCounts() {
+        const int32_t n = int32_t(t_.expertPitch);
+        IntTensor src = sums_[0], dst = sums_[1];
+        AscendC::Duplicate(src, 0, int32_t(kBlock));
+        AscendC::Duplicate(dst, 0, int32_t(kBlock));
+        AscendC::Adds(src[kBlock], counts_, 0, n);
+        AscendC::CreateVecIndex(index_, int32_t(kBlock), uint32_t(n));
+        PipeBarrier<PIPE_V>();
+        AscendC::Muls(index_, index_, int32_t(sizeof(int32_t)), n);
+        PipeBarrier<PIPE_V>();
+        for (int32_t apart = 1; apart < n; apart *= 2) {
+            AscendC::Adds(from_, index_, -apart * int32_t(sizeof(int32_t)), n);
+            PipeBarrier<PIPE_V>();
+            AscendC::Maxs(from_, from_, 0, n);
+            PipeBarrier<PIPE_V>();
+            AscendC::Gather(dst[kBlock], src, from_.ReinterpretCast<uint32_t>(), uint32_t(0), uint32_t(n));
+            PipeBarrier<PIPE_V>();
+            AscendC::Add(dst[kBlock], dst[kBlock], src[kBlock], n);
+            PipeBarrier<PIPE_V>();
+            const IntTensor swap = src;
+            src = dst;
+            dst = swap;
+        }
+        AscendC::Sub(offsets_, src[kBlock], counts_, n);
+        PipeBarrier<PIPE_V>();
     }
 
     // Expanded rows of the chunk's slots, -1 for an inactive one; slots of the window's rows.
@@ -186,7 +228,9 @@ class Kernel {
             }
             rows_.SetValue(i, row);
             const int64_t at = int64_t(row) - int64_t(low);
-            if (at >= 0 && at < int64_t(windowRows)) windowSlots_.SetValue(uint32_t(at), int32_t(slot + i));
+            if (at < 0 || at >= int64_t(windowRows)) continue;
+            windowSlots_.SetValue(uint32_t(at), int32_t(slot + i));
+            windowExperts_.SetValue(uint32_t(at), expert);
         }
     }
     // Last: a repeated last block takes the place of the rows behind the whole ones.
@@ -230,7 +274,7 @@ class Kernel {
         for (bool first = true; first || low < end; first = false) {
             const uint64_t left = end - low;
             const uint32_t rows = left < t_.windowRows + kBlock ? uint32_t(left) : t_.windowRows;
-            OpenWindow(low, rows);
+            OpenWindow();
             for (uint32_t e = 0; !first && e < t_.experts; ++e) next_.SetValue(e, offsets_.GetValue(e));
             for (uint32_t c = 0; c < t_.chunks; ++c) {
                 Assign(c, low, rows);
@@ -246,19 +290,11 @@ class Kernel {
         const uint64_t token = uint64_t(chunk) * t_.chunkTokens;
         return token >= firstToken_ && token < lastToken_;
     }
-    __aicore__ inline void OpenWindow(uint64_t low, uint32_t rows) {
+    __aicore__ inline void OpenWindow() {
         Order<HardEvent::MTE3_V>();
         AscendC::Duplicate(windowSlots_, -1, int32_t(t_.windowRows + kWindowRoom));
         AscendC::Duplicate(windowExperts_, int32_t(t_.experts), int32_t(t_.windowRows + kWindowRoom));
         Order<HardEvent::V_S>();
-        const int64_t end = int64_t(low) + rows;
-        int64_t from = 0;
-        for (uint32_t e = 0; e < t_.experts && from < end; ++e) {
-            const int64_t to = offsets_.GetValue(e + 1);
-            for (int64_t r = from < int64_t(low) ? int64_t(low) : from; r < to && r < end; ++r)
-                windowExperts_.SetValue(uint32_t(r - int64_t(low)), int32_t(e));
-            from = to;
-        }
     }
     __aicore__ inline void StoreWindow(uint64_t low, uint32_t rows) {
         if (rows == 0) return;
@@ -352,9 +388,10 @@ class Kernel {
     AscendC::GlobalTensor<T> x_, expanded_;
     IntGlobal experts_, rowIdx_, offsetsOut_, slotsOut_, rowExpertsOut_, sharedCounts_;
     AscendC::TQueBind<AscendC::TPosition::VECIN, AscendC::TPosition::VECOUT, 2> tiles_;
-    Buffer buffers_[11];
+    Buffer buffers_[15];
     IntTensor ids_, rows_;                        // of a chunk
     IntTensor counts_, next_, offsets_, others_;  // per expert
+    IntTensor sums_[2], index_, from_;            // per expert, for running sums
     IntTensor windowSlots_, windowExperts_;       // per expanded row
     IntTensor wideSlots_, wideExperts_;           // a block each
     LocalTensor<T> zeros_;

@@ -348,9 +348,7 @@ def test_gating_fits_into_local_memory(experts, rows, soc):
     assert (route(x, soc, k=experts if experts < 100 else 100)[1][0] == np.arange(min(experts, 100))).all()
 
 
-@pytest.mark.parametrize(
-    ("experts", "groups"), [(1024, 128), (896, 128), (1000, 100), (1023, 33), (1023, 3)]
-)
+@pytest.mark.parametrize(("experts", "groups"), [(1024, 128), (896, 128), (1000, 100), (1023, 33), (1023, 3)])
 def test_groups_fit_into_local_memory(experts, groups, soc):
     x, bias = np.zeros((2, experts), np.float32), np.zeros(experts, np.float32)
     _, ids = route(x, soc, bias, k=64, group_count=groups, k_group=groups, group_select_mode=1, norm_type=1)
