@@ -41,6 +41,7 @@ class Kernel {
         Reserve(pipe, buffers_[5], windowSlots_, window < kWideSlots ? kWideSlots : window);
         Reserve(pipe, buffers_[6], windowExperts_, window);
         Reserve(pipe, buffers_[7], zeros_, RoundUp(t_.tileWidth, kBlockBytes) + kBlockBytes);
+        if (t_.chunks == 1) Reserve(pipe, buffers_[8], slotOffsets_, t_.chunkRoom);
         if (Scans()) {
             for (uint32_t i = 0; i < 2; ++i)
                 Reserve(pipe, buffers_[11 + i], sums_[i], t_.expertPitch + kBlock);
@@ -114,12 +115,19 @@ class Kernel {
         Order<HardEvent::MTE2_S>();
     }
 
+    // Of the only chunk also the rank of each slot among those of its expert, and a number for idle slots.
     __aicore__ inline void Count(uint32_t chunk) {
         LoadExperts(chunk);
         const uint32_t n = Slots(chunk);
+        const bool ranks = t_.chunks == 1;
         for (uint32_t i = 0; i < n; ++i) {
             const int32_t expert = ids_.GetValue(slice_.At(i));
-            if (Active(expert)) counts_.SetValue(expert, counts_.GetValue(expert) + 1);
+            const bool active = Active(expert);
+            const int32_t rank = active ? counts_.GetValue(expert) : -1;
+            if (active) counts_.SetValue(expert, rank + 1);
+            if (!ranks) continue;
+            rows_.SetValue(i, rank);
+            ids_.SetValue(i, active ? expert : int32_t(t_.experts));
         }
     }
 
@@ -233,6 +241,27 @@ class Kernel {
             windowExperts_.SetValue(uint32_t(at), expert);
         }
     }
+    // As Assign for the only chunk, from its ranks: a rank of -1 on top of 0 is an idle slot's row.
+    __aicore__ inline void AddRanks(uint64_t low, uint32_t windowRows) {
+        const uint32_t n = Slots(0);
+        if (n == 0) return;
+        Order<HardEvent::MTE3_S>();
+        next_.SetValue(t_.experts, 0);
+        Order<HardEvent::S_V>();
+        const IntTensor at = slotOffsets_;
+        AscendC::Muls(at, ids_, int32_t(sizeof(int32_t)), int32_t(n));
+        PipeBarrier<PIPE_V>();
+        AscendC::Gather(at, next_, at.ReinterpretCast<uint32_t>(), uint32_t(0), n);
+        PipeBarrier<PIPE_V>();
+        AscendC::Add(rows_, rows_, at, int32_t(n));
+        Order<HardEvent::V_S>();
+        for (uint32_t i = 0; windowRows != 0 && i < n; ++i) {
+            const int64_t row = int64_t(rows_.GetValue(i)) - int64_t(low);
+            if (row < 0 || row >= int64_t(windowRows)) continue;
+            windowSlots_.SetValue(uint32_t(row), int32_t(i));
+            windowExperts_.SetValue(uint32_t(row), ids_.GetValue(i));
+        }
+    }
     // Last: a repeated last block takes the place of the rows behind the whole ones.
     __aicore__ inline void StoreRows(uint32_t chunk) {
         Order<HardEvent::S_MTE3>();
@@ -277,7 +306,11 @@ class Kernel {
             OpenWindow();
             for (uint32_t e = 0; !first && e < t_.experts; ++e) next_.SetValue(e, offsets_.GetValue(e));
             for (uint32_t c = 0; c < t_.chunks; ++c) {
-                Assign(c, low, rows);
+                if (t_.chunks == 1) {
+                    AddRanks(low, rows);
+                } else {
+                    Assign(c, low, rows);
+                }
                 if (!first) continue;
                 if (t_.chunks == 1 || Mine(c)) Copy(c);
                 if (t_.chunks == 1 ? core == 0 : Mine(c) && part_ == 0) StoreRows(c);
@@ -393,6 +426,7 @@ class Kernel {
     IntTensor counts_, next_, offsets_, others_;  // per expert
     IntTensor sums_[2], index_, from_;            // per expert, for running sums
     IntTensor windowSlots_, windowExperts_;       // per expanded row
+    IntTensor slotOffsets_;                       // per slot of the only chunk
     IntTensor wideSlots_, wideExperts_;           // a block each
     LocalTensor<T> zeros_;
     Slice<int32_t> slice_;
