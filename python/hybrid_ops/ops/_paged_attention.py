@@ -36,7 +36,7 @@ class Schedule:
         positions: np.ndarray,
         context_lens: np.ndarray,
         block_tables: np.ndarray,
-        pool: tuple[int, int],
+        pool: tuple[int, ...],
         causal: bool,
     ) -> None:
         self.ids, self.positions = sequence_ids.astype(np.int64), positions.astype(np.int64)
@@ -151,7 +151,7 @@ def refuse_scale(op: str, scale: float) -> None:
         raise check.refuse(op, "scale_value", "not above 0", got=f"{scale:g}", allowed="> 0", soc="every SoC")
 
 
-def check_metadata(op: str, arrays: Arrays, pool: tuple[int, int], soc: str) -> None:
+def check_metadata(op: str, arrays: Arrays, pool: tuple[int, ...], soc: str) -> None:
     """Refuse metadata that a schedule could not mean. Raises HybridOpsError naming the first bad element.
 
     Per sequence: 0 <= length <= W * page_size; every page it needs inside the pool and named once; further entries
