@@ -114,7 +114,7 @@ def main() -> int:
         busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         print(
             f"{given.weights}, {given.component}: {seconds:.1f} s ({busy:.1f} s of processor), "
-            f"peak {after.ru_maxrss / 1e6:.2f} GB, exit code {code}; load of the machine before: {load:.1f}"
+            f"peak of a process {after.ru_maxrss / 1e6:.2f} GB, exit code {code}; load of the machine before: {load:.1f}"
         )
         for path in sorted(out.rglob("*.onnx")):
             dump(path)
