@@ -27,7 +27,7 @@ OP = "hybrid_moe_swi_glu_experts"
 CHIPS = ("Ascend310P3", "Ascend910B3")
 STRATEGIES = {"scalar": 0, "cube": 1, "auto": 2}
 TOKENS = (1, 16, 256, 4096)
-LEAST = 2  # experts that are simulated whatever they cost
+LEAST = 1  # experts that are simulated whatever they cost
 console = Console(soft_wrap=True, highlight=False, width=170)
 
 
@@ -129,7 +129,7 @@ def main() -> int:
     parser.add_argument("--tokens", nargs="*", type=int, default=list(TOKENS))
     parser.add_argument("--chip", nargs="*", choices=CHIPS, default=list(CHIPS))
     parser.add_argument("--strategy", choices=list(STRATEGIES), default="auto")
-    parser.add_argument("--budget", type=float, default=6e9, help="multiply-adds to simulate per line")
+    parser.add_argument("--budget", type=float, default=2.5e10, help="multiply-adds to simulate per line")
     parser.add_argument("--gate", default="", help="only cases whose id contains this")
     arguments = parser.parse_args()
     if not gate(arguments.gate):
