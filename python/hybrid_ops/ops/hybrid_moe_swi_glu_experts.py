@@ -1,6 +1,6 @@
 """SwiGLU experts: the feed-forward of every expert on the rows that routing gave it.
 
-For row r of expert e, expanded_x [R, H] sorted by expert (HybridMoeInitRouting):
+For row r of expert e, expanded_x [R, H] sorted by expert (as the dispatch operator leaves them):
 
     y_r = down[e] (silu(gate[e] x_r) * (up[e] x_r))              silu(z) = z / (1 + exp(-z))
 
@@ -149,7 +149,7 @@ def constant_faults(
         yield (
             "expert_offsets",
             "a constant: every call would use the routing of the example",
-            "take the offsets of HybridMoeInitRouting in the graph",
+            "take the offsets of the dispatch operator in the graph",
         )
 
 
