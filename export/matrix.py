@@ -22,6 +22,7 @@ from hybrid_ops.export.decode import CHUNKS, EXPORTERS
 from hybrid_ops.export.graph_view import Graph
 from hybrid_ops.export.profiles import PROFILES
 from hybrid_ops.export.run_graph import GraphRunner
+from hybrid_ops.models import gated_delta
 from hybrid_ops.models.cached import forward
 from hybrid_ops.models.families import FAMILIES
 
@@ -43,7 +44,7 @@ WORK = (
     "Exp",
     "Cos",
 )
-RULES = {"prefill": "ChunkGatedDeltaRule", "decode": "RecurrentGatedDeltaRule"}
+RULES = {"prefill": gated_delta.CHUNK_TYPE, "decode": gated_delta.OP_TYPE}
 
 
 @dataclass(frozen=True)

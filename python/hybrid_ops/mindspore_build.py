@@ -67,15 +67,17 @@ def output_axes(op: Op) -> list[list[dict[str, int]]] | None:
             axis, sign, figure = contract.parse_word(word)
             if axis is not None and isinstance(figure, int) and not (sign == "*" and figure):
                 found.setdefault(axis, (index, dim, figure))
-    outputs = []
+    outputs: list[list[dict[str, int]]] = []
     for tensor in op.outputs:
-        axes = []
+        axes: list[dict[str, int]] = []
         for word in tensor.axes[0]:
             axis, sign, figure = contract.parse_word(word)
+            if not isinstance(figure, int):
+                return None
             if axis is None:
                 axes.append({"input": -1, "dim": 0, "scale": 0, "offset": figure})
                 continue
-            if axis not in found or not isinstance(figure, int):
+            if axis not in found:
                 return None
             index, dim, added = found[axis]
             scale = figure if sign == "*" and figure else 1
