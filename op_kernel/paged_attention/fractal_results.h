@@ -32,19 +32,20 @@ __aicore__ inline uint32_t RowRun(const Data& t, const Block& block, uint32_t ro
 template <typename T, class Queue>
 __aicore__ inline void StoreResults(const Data& t, const Block& block, const Part& part, Queue& queue,
                                     const GlobalTensor<T>& out) {
-    const uint32_t columns = t.valueDim / kSide, most = part.rows < kSide ? part.rows : kSide;
+    const uint32_t columns = t.valueDim / kSide;
     const AscendC::UnaryRepeatParams params(uint16_t(columns), 1, uint8_t(4 * columns), 8);
-    for (uint32_t done = 0; done < part.rows && part.row + done < block.rows; done += most) {
+    for (uint32_t done = 0; done < part.rows && part.row + done < block.rows; done += kSide) {
+        const uint32_t left = part.rows - done, count = left < kSide ? left : kSide;
         LocalTensor<T> rows = queue.template AllocTensor<T>();
         for (uint32_t c = 0; c < columns; ++c) {
             AscendC::Cast(rows[c * kSide], part.sums[(c * part.rows + done) * kSide], Soc::kNarrow,
-                          uint64_t(kFloatLanes), uint8_t(most / 4), params);
+                          uint64_t(kFloatLanes), uint8_t(count / 4), params);
         }
         queue.EnQue(rows);
         rows = queue.template DeQue<T>();
         const uint32_t begin = part.row + done;
         uint64_t first = 0;
-        for (uint32_t r = begin, n = 0; (n = RowRun(t, block, r, begin + most, first)) != 0; r += n) {
+        for (uint32_t r = begin, n = 0; (n = RowRun(t, block, r, begin + count, first)) != 0; r += n) {
             AscendC::DataCopy(out[first * t.valueDim], rows[(r - begin) * t.valueDim], n * t.valueDim);
         }
         queue.FreeTensor(rows);

@@ -187,6 +187,8 @@ def _settings() -> dict[str, dict[str, Any]]:
         "gqa-6-3": {"heads": (6, 3)},
         "mqa": {"heads": (5, 1)},
         "mqa-24": {"heads": (24, 1), "dims": (32, 32)},
+        # A block of 48 rows: each of two vector cores has 24, not a multiple of a fractal.
+        "mqa-48": {"heads": (48, 1), "dims": (16, 16), "lengths": (25,), "queries": {"prefill": 22}},
         **{f"dims-{d}-{dv}": {"dims": (d, dv), "lengths": (19, 33)}
            for d, dv in ((16, 16), (5, 129), (129, 257), (80, 80), (192, 128), (96, 24), (17, 15), (256, 256))},
         "dims-1024-1": {"dims": (1024, 1), "lengths": (9, 3), "heads": (2, 1)},
@@ -218,7 +220,7 @@ def _settings() -> dict[str, dict[str, Any]]:
 
 # A column that differs from the first only in its dtype loads and stores differently and nothing else.
 _DTYPE_CASES = (
-    "mix", "mix-64", "mqa", "dims-129-257", "dims-96-24", "dims-1024", "chunked-prefill", "splits-3", "splits-lse",
+    "mix", "mix-64", "mqa", "mqa-48", "dims-129-257", "dims-96-24", "dims-1024", "chunked-prefill", "splits-3", "splits-lse",
     "lse-empty", "qwen3-next",
 )  # fmt: skip
 
