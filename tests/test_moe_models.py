@@ -95,6 +95,15 @@ def test_weights_are_packed_once_and_again_when_they_change():
     assert models_moe.packed(experts, torch.float16) is not first
 
 
+def test_weights_made_in_inference_mode():
+    """They do not count their writes: packed anew every time, never stale."""
+    with torch.inference_mode():
+        experts = next(m for m in small_moe("mixtral").modules() if is_experts(m))
+        first = models_moe.packed(experts, torch.float16)
+        experts.down_proj.zero_()
+        assert not models_moe.packed(experts, torch.float16)._down.any() and first._down.any()
+
+
 def test_routers_may_stay():
     model = small_moe("mixtral")
     done = install_moe(model, soc="ascend910b", routers=False)

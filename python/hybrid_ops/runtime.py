@@ -94,6 +94,7 @@ def run(
         if o.validate is not None:
             check.choice(name, "validate", o.validate, ("values",), bound.soc)
             case.module(name).check_values(arrays, bound.axes, bound.soc)
+        check.choice(name, "checks", o.checks, ("full", "off"), bound.soc)
         chosen = check.choice(name, "backend", o.backend or cpu_backend(), BACKENDS, bound.soc)
         if chosen == "npu":
             raise check.refuse(

@@ -206,16 +206,20 @@ def call(
 
     Returns the outputs that are not in place (all of them when `functional`): one tensor or a tuple.
     """
+    where = options.get("soc") or "every SoC"
+    for name, given_tensor in tensors.items():
+        if given_tensor is not None and not isinstance(given_tensor, torch.Tensor):
+            got = type(given_tensor).__name__
+            raise check.refuse(op.name, name, "not a tensor", got=got, allowed="torch.Tensor", soc=where)
     if backend == "npu" and not any(t is not None and t.device.type == "npu" for t in tensors.values()):
         raise check.refuse(
             op.name, "backend", "npu needs NPU tensors", got="CPU tensors", allowed="reference, sim",
-            soc=options.get("soc") or "every SoC", hint="move the tensors to the npu device",
+            soc=where, hint="move the tensors to the npu device",
         )  # fmt: skip
     for tensor in op.inputs:
         if tensor.required and tensors.get(tensor.name) is None:
             check.call(op, options.get("soc"), _specs(tensors), attrs)  # words the missing input
     if not torch.compiler.is_compiling():  # sizes and scalars are symbols then; the fake op checks them
-        where = options.get("soc") or "every SoC"
         attrs = check.attributes(op, where, attrs)
         for name, given_tensor in tensors.items():
             if given_tensor is not None and (

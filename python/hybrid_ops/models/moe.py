@@ -74,6 +74,10 @@ def hold_experts(module: Any, soc: str) -> None:
 def packed(module: Any, dtype: torch.dtype) -> SwiGluExperts:
     """The module's weights for the operator, made once and again when they change."""
     up, down = module.gate_up_proj, module.down_proj
+    if (
+        up.is_inference() or down.is_inference()
+    ):  # made inside inference mode: such tensors do not count their writes
+        return SwiGluExperts.from_fused(up.detach().to(dtype), down.detach().to(dtype))
     state = tuple((w.data_ptr(), w._version, w.device, dtype) for w in (up, down))
     known = _packed.get(module)
     if known is None or known[0] != state:

@@ -147,7 +147,7 @@ def results(out: np.ndarray, lse: np.ndarray, dtype: np.dtype, lse_flag: bool) -
 
 def refuse_scale(op: str, scale: float) -> None:
     """Raises HybridOpsError for a scale that is not above 0."""
-    if not scale > 0:
+    if not np.float32(scale) > 0:
         raise check.refuse(op, "scale_value", "not above 0", got=f"{scale:g}", allowed="> 0", soc="every SoC")
 
 

@@ -33,7 +33,7 @@ MOST_BIAS = F32(np.finfo(F32).max / 4)  # two keys still add up
 
 
 def _refuse_scale(scale: float) -> None:
-    if not scale > 0:
+    if not F32(scale) > 0:
         raise check.refuse(
             OP, "routed_scaling_factor", "not above 0", got=f"{scale:g}", allowed="> 0", soc="every SoC"
         )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from .. import check, contract, torch_ops
@@ -197,15 +198,16 @@ def _run(
     for cache in list(tensors)[-2:]:
         _hold_page_size(where, plan, cache, tensors[cache])
     number = isinstance(scale_value, int | float) and not isinstance(scale_value, bool)
-    if not number or not math.isfinite(scale_value) or scale_value <= 0:
+    if not number or not math.isfinite(scale_value) or not np.float32(scale_value) > 0:
         raise refuse(where, "scale_value", "not a finite number above 0", scale_value, "> 0, finite")
-    if not isinstance(causal, bool):
-        raise refuse(where, "causal", "wrong type", repr(causal), "True or False")
+    for flag, given in (("causal", causal), ("lse", lse)):
+        if not isinstance(given, bool):
+            raise refuse(where, flag, "wrong type", repr(given), "True or False")
     query = tensors["query"]
     if workspace is not None and query.dim() == 3:
         value = query if name == MLA else tensors["value_cache"]
         workspace.hold(where, query.shape[0], query.shape[1], value.shape[-1], tensors)
-    attrs = {"scale_value": float(scale_value), "causal": causal, "softmax_lse_flag": bool(lse),
+    attrs = {"scale_value": float(scale_value), "causal": causal, "softmax_lse_flag": lse,
              "num_splits": 1 if workspace is None else workspace.splits}  # fmt: skip
     with refusing():
         out, log_sum = torch_ops.call(

@@ -48,7 +48,8 @@ class DevicePlan:
         n = host.queries
         # Positions of empty sequences are free: any value that stays a position will do.
         words[n : 2 * n] = np.minimum(words[n : 2 * n], INT32)
-        made = torch.from_numpy(words.view(np.int32)).to(query.device)
+        with torch.inference_mode(False):  # tensors made inside inference mode do not count their writes
+            made = torch.from_numpy(words.view(np.int32)).to(query.device)
         return cls(host, Place.of(query), made)
 
     @classmethod

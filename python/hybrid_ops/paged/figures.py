@@ -22,11 +22,22 @@ def number(where: str, name: str, value: Any, least: int = 0, most: int = U32) -
     return int(value)
 
 
+def array_of(where: str, name: str, values: Any) -> np.ndarray:
+    """`values` (list, array or tensor) as an array; refused where they have no data, or rows of different length."""
+    try:
+        return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # ragged lists; tensors that are sparse, meta or bfloat16
+        got = f"{type(values).__name__} ({str(error).splitlines()[0]})"
+        raise refuse(where, name, "not an array of whole numbers", got, "a list, array or tensor") from error
+
+
 def row(where: str, name: str, values: Any) -> np.ndarray:
     """One axis of numbers within U32 as a read-only int64 array of its own."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
-    array = np.asarray(values)
+    array = array_of(where, name, values)
     if array.ndim != 1:
         raise refuse(where, name, "wrong rank", f"rank {array.ndim}", "one axis")
     if array.size and array.dtype.kind not in "iu":  # object: integers beyond 64 bits, or no integers

@@ -52,6 +52,11 @@ class HostPlan:
 
         keep("page_size", figures.number(WHERE, "page_size", self.page_size, least=1))
         keep("pages", figures.number(WHERE, "pages", self.pages, least=1))
+        rows = self.tables
+        if isinstance(rows, str | bytes) or not hasattr(rows, "__len__") or getattr(rows, "ndim", 1) == 0:
+            raise refuse(
+                WHERE, "tables", "not a list of tables", type(rows).__name__, "one table per sequence"
+            )
         if len(self.tables) == 0:
             raise refuse(WHERE, "tables", "no sequence", 0, "one table or more")
         keep("tables", tuple(figures.row(WHERE, f"tables[{s}]", t) for s, t in enumerate(self.tables)))
@@ -144,9 +149,7 @@ class HostPlan:
             PagedError: another number of words than 2 * queries + sequences * (1 + table_width); a length that needs more
                 pages than table_width; every fault that the constructor refuses.
         """
-        if hasattr(words, "detach"):
-            words = words.detach().cpu().numpy()
-        words = np.asarray(words)
+        words = figures.array_of(WHERE, "words", words)
         if words.dtype.kind not in "iu" or words.dtype.itemsize != 4 or words.ndim != 1:
             got = f"{words.dtype} of rank {words.ndim}"
             raise refuse(WHERE, "words", "not packed metadata", got, "one axis of uint32 or int32")

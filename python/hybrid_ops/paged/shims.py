@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from .. import contract, torch_ops
+from . import figures
 from .attend import ATTENTION, hold_options
 from .errors import refuse, refusing
 from .host_plan import HostPlan
@@ -20,22 +22,51 @@ _ATTENTION = contract.load()[ATTENTION]
 _CACHE = contract.load()["hybrid_reshape_and_cache"]
 
 
+def _tensor(where: str, name: str, given: Any) -> torch.Tensor:
+    if not isinstance(given, torch.Tensor):
+        raise refuse(where, name, "not a tensor", type(given).__name__, "torch.Tensor")
+    return given
+
+
+def _int32(where: str, name: str, given: Any) -> torch.Tensor:
+    """int32 of whole numbers. What int32 does not hold keeps its side of 0: it names no page and no slot, as it should."""
+    tensor = _tensor(where, name, given)
+    if tensor.dtype is torch.int64:
+        tensor = tensor.clamp(-(2**31), 2**31 - 1)
+    elif tensor.dtype is not torch.int32:
+        raise refuse(where, name, "not whole numbers", torch_ops.dtype_name(tensor), "int32, int64")
+    return tensor.to(torch.int32)
+
+
+def _same_device(where: str, name: str, tensor: torch.Tensor, query: torch.Tensor) -> None:
+    if tensor.device != query.device:
+        raise refuse(where, name, "other device than query", tensor.device, query.device)
+
+
 def _schedule(
     tokens: int, context_lens: torch.Tensor, query_start_loc: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(sequence_ids, positions) int32 [tokens]: the last queries of each sequence; rows of no sequence get id S."""
     rows = torch.arange(tokens, dtype=torch.int32, device=context_lens.device)
     if query_start_loc is None:
-        return rows, context_lens.to(torch.int32) - 1
-    ends = query_start_loc[1:].to(torch.int32).contiguous()
+        return rows, context_lens - 1
+    ends = query_start_loc[1:].contiguous()
     ids = torch.bucketize(rows, ends, right=True).to(torch.int32)
     if not len(ends):
         return ids, rows
     owner = ids.clamp(max=len(ends) - 1).long()
-    return ids, (context_lens.to(torch.int32)[owner] - (ends[owner] - rows)).to(torch.int32)
+    return ids, (context_lens[owner] - (ends[owner] - rows)).to(torch.int32)
+
+
+def _validate_starts(where: str, query_start_loc: torch.Tensor, tokens: int) -> None:
+    starts = figures.array_of(where, "query_start_loc", query_start_loc).tolist()
+    if starts[0] != 0 or starts != sorted(starts) or starts[-1] > tokens:
+        allowed = f"0 first, never falling, at most {tokens}"
+        raise refuse(where, "query_start_loc", "not cumulative", starts, allowed)
 
 
 def _validate(
+    where: str,
     key_cache: torch.Tensor,
     block_tables: torch.Tensor,
     context_lens: torch.Tensor,
@@ -43,10 +74,12 @@ def _validate(
     positions: torch.Tensor,
 ) -> None:
     """Hold the call to the rules of a plan. Padding is legal here: lengths and table entries below 0, rows of no sequence."""
-    size, lengths = int(key_cache.shape[1]), context_lens.detach().cpu().long().clamp(min=0).numpy()
-    tables = [
-        row[: -(-int(n) // size)] for row, n in zip(block_tables.detach().cpu().numpy(), lengths, strict=True)
-    ]
+    if key_cache.dim() != 4:
+        raise refuse(where, "key_cache", "wrong rank", f"rank {key_cache.dim()}", "[P, page, HKV, D]")
+    size = int(key_cache.shape[1])
+    lengths = figures.array_of(where, "context_lens", context_lens).astype(np.int64).clip(min=0)
+    given = figures.array_of(where, "block_tables", block_tables)
+    tables = [row[: -(-int(n) // size)] for row, n in zip(given, lengths, strict=True)] if size else [[]]
     rows, places = ids.detach().cpu().numpy(), positions.detach().cpu().numpy()
     known = rows < len(lengths)
     known[known] = lengths[rows[known]] > 0
@@ -90,12 +123,25 @@ def paged_attention(
     """
     where = "paged_attention"
     chosen = hold_options(where, options)
+    for name, given in (("query", query), ("key_cache", key_cache), ("value_cache", value_cache)):
+        _tensor(where, name, given)
+    block_tables = _int32(where, "block_tables", block_tables)
+    context_lens = _int32(where, "context_lens", context_lens)
+    for name, given in (("block_tables", block_tables), ("context_lens", context_lens)):
+        _same_device(where, name, given, query)
+    if query.dim() != 3:
+        raise refuse(where, "query", "wrong rank", f"rank {query.dim()}", "[T, HQ, D]")
     if context_lens.dim() != 1 or block_tables.dim() != 2 or len(block_tables) != len(context_lens):
         got = f"{list(block_tables.shape)} and {list(context_lens.shape)}"
         raise refuse(where, "block_tables", "does not fit context_lens", got, "[S, W] and [S]")
-    if query_start_loc is not None and query_start_loc.shape != (len(context_lens) + 1,):
-        shape = list(query_start_loc.shape)
-        raise refuse(where, "query_start_loc", "wrong shape", shape, [len(context_lens) + 1])
+    if query_start_loc is not None:
+        query_start_loc = _int32(where, "query_start_loc", query_start_loc)
+        _same_device(where, "query_start_loc", query_start_loc, query)
+        if query_start_loc.shape != (len(context_lens) + 1,):
+            shape = list(query_start_loc.shape)
+            raise refuse(where, "query_start_loc", "wrong shape", shape, [len(context_lens) + 1])
+        if validate == "values":
+            _validate_starts(where, query_start_loc, query.shape[0])
     if query_start_loc is None and query.shape[0] != len(context_lens):
         allowed = f"{len(context_lens)}, one per sequence, or query_start_loc"
         raise refuse(where, "query", "wrong number of rows", query.shape[0], allowed)
@@ -103,9 +149,9 @@ def paged_attention(
     if validate is not None:
         if validate != "values":
             raise refuse(where, "validate", "not a known choice", repr(validate), "values")
-        _validate(key_cache, block_tables, context_lens, ids, positions)
+        _validate(where, key_cache, block_tables, context_lens, ids, positions)
     tensors = {"query": query, "key_cache": key_cache, "value_cache": value_cache, "sequence_ids": ids, "positions": positions,
-               "context_lens": context_lens.to(torch.int32), "block_tables": block_tables.to(torch.int32)}  # fmt: skip
+               "context_lens": context_lens, "block_tables": block_tables}  # fmt: skip
     scale = float(query.shape[-1]) ** -0.5 if scale_value is None else scale_value
     attrs = {"scale_value": scale, "causal": causal, "num_splits": num_splits}
     with refusing():
@@ -136,9 +182,10 @@ def reshape_and_cache(
     Raises:
         PagedError: refused before anything ran.
     """
+    where = "reshape_and_cache"
+    chosen = hold_options(where, options)
     tensors = {"key": key, "value": value, "key_cache": key_cache, "value_cache": value_cache,
-               "slot_mapping": slot_mapping.to(torch.int32)}  # fmt: skip
-    chosen = hold_options("reshape_and_cache", options)
+               "slot_mapping": _int32(where, "slot_mapping", slot_mapping)}  # fmt: skip
     with refusing():
         torch_ops.call(
             _CACHE,
@@ -153,7 +200,27 @@ def reshape_and_cache(
 def slots_of(
     block_tables: torch.Tensor, sequence_ids: torch.Tensor, positions: torch.Tensor, page_size: int
 ) -> torch.Tensor:
-    """slot_mapping int32 of tokens: table[position // page_size] * page_size + position % page_size; -1 for a position below 0."""
+    """slot_mapping int32 of tokens: table[position // page_size] * page_size + position % page_size; -1 for a position below 0.
+
+    Args:
+        block_tables: int32 or int64 [S, W]; sequence_ids, positions: int32 or int64 [T].
+        page_size: tokens of a page, 1 or more.
+
+    Raises:
+        PagedError: no tensors of whole numbers, page_size below 1.
+    """
+    where = "slots_of"
+    block_tables, sequence_ids, positions = (
+        _int32(where, name, t)
+        for name, t in (
+            ("block_tables", block_tables),
+            ("sequence_ids", sequence_ids),
+            ("positions", positions),
+        )
+    )
+    if block_tables.dim() != 2:
+        raise refuse(where, "block_tables", "wrong rank", f"rank {block_tables.dim()}", "[S, W]")
+    figures.number(where, "page_size", page_size, least=1)
     place = positions.long().clamp(min=0)
     page = block_tables[sequence_ids.long(), place // page_size].long()
     slots = page * page_size + place % page_size
