@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import case as case_module
-from . import check, contract, dtypes, roofline, sim, timeline
+from . import check, contract, dtypes, profile_vary, roofline, sim, timeline
 from . import soc as platform
 
 app = typer.Typer()
@@ -161,10 +161,23 @@ def command(
     trace: Annotated[Path | None, typer.Option(help="write a Chrome trace (JSON)")] = None,
     plot: Annotated[Path | None, typer.Option(help="write a timeline (SVG)")] = None,
     cores: Annotated[int, typer.Option(min=1, help="cores in the timeline")] = 4,
+    vary: Annotated[str, typer.Option(help="compare values of an attribute: num_splits=1,2,4,8")] = "",
+    sizes: Annotated[
+        list[str] | None, typer.Option("--with", help="a size of the case: lengths=[4096]")
+    ] = None,
 ) -> None:
     """Estimate an operator's time on a chip: bound, floors, stalls by kernel line."""
     found = check.find_op(op or next(iter(contract.load())))
     family = platform.load(soc).family
+    if vary and (trace or plot):
+        raise check.refuse(
+            "profile",
+            "vary",
+            "one run has a trace, not several",
+            got=vary,
+            allowed="no trace, no plot",
+            soc=soc,
+        )
     if plot is not None and plot.suffix != ".svg":
         raise check.refuse(
             "profile", "plot", "not an SVG file", got=str(plot), allowed="a .svg path", soc=soc
@@ -179,9 +192,19 @@ def command(
         raise check.refuse(
             "profile", "case", "no such case", got=repr(only), allowed="part of a case id", soc=soc
         )
-    profile = run(found.name, chosen.inputs(), chosen.attrs, soc=soc, trace=bool(trace or plot))
+    chosen = profile_vary.resized(chosen, sizes or [], soc)
     console = Console(soft_wrap=True, emoji=False)
-    console.print(f"case {chosen.id}", highlight=False)
+    varied = profile_vary.values_of(found, vary, soc) if vary else None
+    console.print(f"case {chosen.id}", " ".join(sizes or []), highlight=False, markup=False)
+    if varied:
+        arrays = chosen.inputs()
+        table, verdict = profile_vary.compare(
+            lambda attrs: run(found.name, arrays, attrs, soc=soc), chosen.attrs, *varied
+        )
+        console.print(table)
+        console.print(verdict, highlight=False)
+        return
+    profile = run(found.name, chosen.inputs(), chosen.attrs, soc=soc, trace=bool(trace or plot))
     for table in (summary(profile), calls(profile), stalls(profile)):
         console.print(table)
     events = profile.timing.get("trace", [])
