@@ -38,7 +38,12 @@ class Kernel {
             const uint32_t n = Count(at, end);
             const Slice<T> slice = next;
             if (ready < end) next = Load(ready, end);
-            Tile(at, n, slice);
+            Tile(n, slice);
+            if (Gathers()) {
+                Keep(at, end, n);
+            } else {
+                Store(at, n);
+            }
             at += n;
         }
     }
@@ -50,8 +55,11 @@ class Kernel {
         const uint64_t left = end - at;
         if (left <= t_.tileRows) return uint32_t(left);
         const uint64_t rest = left - t_.tileRows;
-        return rest < t_.unitRows && t_.tileRows > t_.unitRows ? t_.tileRows - t_.unitRows + uint32_t(rest)
-                                                               : t_.tileRows;
+        return rest < t_.unitRows && !Gathers() ? t_.tileRows - t_.unitRows + uint32_t(rest) : t_.tileRows;
+    }
+    // Local memory has no room for tiles that fill a block each: their results are stored together.
+    __aicore__ inline bool Gathers() const {
+        return t_.tileRows < 2 * t_.unitRows - 1 && t_.tileRows < t_.rows;
     }
 
     __aicore__ inline Slice<T> Load(uint64_t& at, uint64_t end) {
@@ -121,7 +129,7 @@ class Kernel {
         FillTable(w_.rowBase, t_.kPitch, t_.tileRows, int32_t(t_.experts * sizeof(float)));
     }
 
-    __aicore__ inline void Tile(uint64_t at, uint32_t n, const Slice<T>& slice) {
+    __aicore__ inline void Tile(uint32_t n, const Slice<T>& slice) {
         LocalTensor<T> x = xQueue_.template DeQue<T>();
         Convert(w_.flat, x, slice.extent);
         PipeBarrier<PIPE_V>();
@@ -145,7 +153,6 @@ class Kernel {
         }
         Pick(sorted, n);
         Weigh(n);
-        Store(at, n);
     }
 
     // The first k records of each row: numbers and, if no bias hides them, scores.
@@ -249,6 +256,9 @@ class Kernel {
             PipeBarrier<PIPE_V>();
             Convert(y, w_.compact, count);
         }
+        StoreQueued(at, count, y, experts);
+    }
+    __aicore__ inline void StoreQueued(uint64_t at, uint32_t count, LocalTensor<T> y, IntTensor experts) {
         yQueue_.EnQue(y);
         expertQueue_.EnQue(experts);
         y = yQueue_.template DeQue<T>();
@@ -257,6 +267,33 @@ class Kernel {
         StoreFlat(experts_[at * t_.k], experts, count);
         yQueue_.FreeTensor(y);
         expertQueue_.FreeTensor(experts);
+    }
+
+    // The tile's results behind those that are kept; stored once they fill a block and so does what is left.
+    // The room of the queues, a tile and 64 elements, holds them: at most unitRows - 1 rows before and after.
+    __aicore__ inline void Keep(uint64_t at, uint64_t end, uint32_t n) {
+        if (keptRows_ == 0) {
+            keptWeights_ = yQueue_.template AllocTensor<T>();
+            keptExperts_ = expertQueue_.template AllocTensor<int32_t>();
+            Order<HardEvent::MTE3_S>();
+        }
+        const LocalTensor<T> weights = w_.compact.template ReinterpretCast<T>();
+        Convert(weights, w_.chosen, n * t_.kPitch);
+        Order<HardEvent::V_S>();
+        for (uint32_t r = 0, i = keptRows_ * t_.k; r < n; ++r) {
+            for (uint32_t j = 0; j < t_.k; ++j, ++i) {
+                keptWeights_.SetValue(i, weights.GetValue(r * t_.kPitch + j));
+                keptExperts_.SetValue(i, w_.experts.GetValue(r * t_.kPitch + j));
+            }
+        }
+        Order<HardEvent::S_V>();
+        keptRows_ += n;
+        const uint64_t left = end - at - n;
+        if (left != 0 && (keptRows_ < t_.unitRows || left < t_.unitRows)) return;
+        const uint64_t first = at + n - keptRows_;
+        Order<HardEvent::S_MTE3>();
+        StoreQueued(first, keptRows_ * t_.k, keptWeights_, keptExperts_);
+        keptRows_ = 0;
     }
 
     const Data& t_;
@@ -268,6 +305,9 @@ class Kernel {
     AscendC::GlobalTensor<int32_t> experts_;
     AscendC::TQue<AscendC::TPosition::VECIN, 2> xQueue_;
     AscendC::TQue<AscendC::TPosition::VECOUT, 2> yQueue_, expertQueue_;
+    LocalTensor<T> keptWeights_;
+    IntTensor keptExperts_;
+    uint32_t keptRows_ = 0;
 };
 
 }  // namespace gating

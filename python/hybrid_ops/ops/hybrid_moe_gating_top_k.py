@@ -228,6 +228,12 @@ def _expect_legal(inputs: Arrays, outputs: Arrays) -> None:
     assert all(len(set(row)) == len(row) for row in ids.tolist())
 
 
+def _expect_best(inputs: Arrays, outputs: Arrays) -> None:
+    """The largest logits, lower number first among equals."""
+    best = np.argsort(-inputs["x"].astype(F32), axis=1, kind="stable")
+    np.testing.assert_array_equal(outputs["expert_idx"], best[:, : outputs["expert_idx"].shape[1]])
+
+
 def _expect_sum(total: float, inputs: Arrays, outputs: Arrays) -> None:
     _expect_legal(inputs, outputs)
     k = outputs["y"].shape[1]
@@ -278,6 +284,11 @@ def _settings() -> dict[str, dict[str, Any]]:
         **{f"T{t}": {"rows": t, "experts": 64, "k": 6, **norm, "expect": partial(_expect_sum, 1.0)} for t in (0, 1, 31, 1025)},
         "T-odd": {"rows": 131, "experts": 60, "k": 4, "expect": _expect_legal},
         "k1": {"rows": 9, "k": 1, **norm, "expect": partial(_expect_sum, 1.0)},
+        # Rows too wide for tiles whose results fill a block: 310P cores must not share a cache line.
+        "k1-E608": {**_SIGMOID, "rows": 40, "experts": 608, "k": 1, "group_count": 16, "k_group": 16, "expect": _expect_best},
+        "k1-E2048": {"rows": 37, "experts": 2048, "k": 1, "expect": _expect_best},
+        "k5-E1024": {**_SIGMOID, "rows": 31, "experts": 1024, "k": 5, "group_count": 128, "k_group": 128,
+                     "edits": [_coarse], "expect": _expect_best},
         "k-wide": {"rows": 3, "experts": 500, "k": 100},
         "mixtral": {"rows": 33, "k": 2, **norm, "expect": partial(_expect_sum, 1.0)},
         "qwen3-next": {"rows": 20, "experts": 512, "k": 10, **norm, "expect": partial(_expect_sum, 1.0)},
@@ -363,6 +374,8 @@ _EVERY_COLUMN = (
     "deepseek-v3",
     "groups-odd",
     "bias-fine",
+    "k1-E608",
+    "k5-E1024",
 )
 
 
