@@ -16,6 +16,7 @@
 
 #include "cube_310p_gates.h"
 #include "cube_310p_inverse.h"
+#include "cube_310p_range.h"
 #include "tokens.h"
 
 namespace hybrid_ops {
@@ -23,7 +24,8 @@ namespace cgdr {
 
 class CubeKernel {
  public:
-    __aicore__ inline explicit CubeKernel(const Data& data) : t_(data), gates_(t_, work_), inverse_(work_) {}
+    __aicore__ inline explicit CubeKernel(const Data& data)
+        : t_(data), gates_(t_, work_), inverse_(work_), range_(t_, work_) {}
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Arguments& a) {
         query_.SetGlobalBuffer((__gm__ half*)a.query);
@@ -145,7 +147,9 @@ class CubeKernel {
         CubeInputs &old = work_.inputs[last % 3], &fresh = work_.inputs[next % 3];
         CubePrepared &mine = work_.prepared[(next + 1) % 2], &ours = work_.prepared[next % 2];
         const bool passes = now != nullptr, prepares = then != nullptr;
-        if (passes && !sent_) SendState();
+        const bool large = passes && range_.Large(mine);
+        if (large) range_.Shrink(old.value, mine, item_.columns);
+        if (passes && (large || !sent_)) SendState();
         // Long gone: their flags are free for others.
         work_.Begin(work_.keys);
         work_.Begin(work_.queries);
@@ -157,7 +161,7 @@ class CubeKernel {
         if (passes) ReadState(old, mine);
         if (prepares) {
             gates_.Spread(ours);
-            Correlate(fresh, mine);
+            Correlate(fresh, mine, *then);
         }
         Fetch(next + 1, Rows::kKeys);
         if (passes) Solve(mine);
@@ -180,6 +184,7 @@ class CubeKernel {
             inverse_.Try(1);
             unloaded_.Take(unloadedFlag_);
             Scale(ours.decayedKey, work_.keys, gates_.toEnd);
+            range_.Measure(ours, then->item.columns);
             inverse_.Turn(1);
             Scale(ours.scaledQuery, work_.queries, gates_.fromStart);
             inverse_.Take(1);
@@ -193,7 +198,8 @@ class CubeKernel {
             inverse_.Take(2);
             inverse_.Try(3);
         }
-        if (passes) RoundOut(*now, mine);
+        if (passes) RoundOut(*now, mine, large);
+        if (large) range_.Restore(mine, item_.columns);
         if (prepares) inverse_.Turn(3);
         sent_ = passes && prepares && !then->first;
         if (sent_) SendState();
@@ -203,6 +209,9 @@ class CubeKernel {
         ScaleRows(work_.square[0], gates_.minusBeta);
         work_.known.Take(ours.known);
         ours.growth = ours.rise.GetValue(0);
+        ours.kept = ours.whole.GetValue(0);
+        ours.values = float(ours.peak.GetValue(0));
+        ours.forgets = ours.kept == 0.0f ? gates_.FirstForgetting(then->count) : then->count;
         if (ours.growth == 0.0f) {
             work_.SendSquare(ours.solveValue, 0, work_.square[0]);
         } else {
@@ -224,7 +233,7 @@ class CubeKernel {
         }
     }
     // K K^T and Q K^T on the way, keys and queries at hand, once those of the chunk before have gone.
-    __aicore__ inline void Correlate(CubeInputs& in, const CubePrepared& before) {
+    __aicore__ inline void Correlate(CubeInputs& in, const CubePrepared& before, const Chunk& then) {
         const uint32_t n = kChunkTokens, k = t_.keyDim;
         Cube310p& cube = work_.cube;
         cube.Multiply(work_.keyKey, {&in.key, false}, {&in.key, true}, n, n, k, false);
@@ -233,6 +242,7 @@ class CubeKernel {
         cube.Await(before.scaledQuery);
         cube.Unload(work_.keys.data, in.key, n * k);
         cube.Unload(work_.queries.data, in.query, n * k);
+        cube.Unload(range_.Values(), in.value, n * then.item.columns);
         unloadedFlag_ = unloaded_.Raise();
     }
     // tile <- rows [64, DK], each multiplied by its factor
@@ -252,7 +262,7 @@ class CubeKernel {
         PipeBarrier<PIPE_V>();
         ScaleRows(square, gates_.minusBeta);
         PipeBarrier<PIPE_V>();
-        AscendC::Muls(gates_.minusBeta, gates_.minusBeta, kShrink, int32_t(kColumn));
+        AscendC::Muls(gates_.minusBeta, gates_.minusBeta, -1.0f, int32_t(kColumn));
     }
     __aicore__ inline void Attend(CubePrepared& to) {
         const FloatTensor square = work_.square[1];
@@ -260,8 +270,6 @@ class CubeKernel {
         work_.cube.Fetch(square, work_.queryKey, kSquare);
         PipeBarrier<PIPE_V>();
         AscendC::Mul(square, square, work_.decay, int32_t(kSquare));
-        PipeBarrier<PIPE_V>();
-        AscendC::Muls(square, square, -kGrow * t_.scale, int32_t(kSquare));
         work_.SendSquare(to.attention, 1, square);
     }
 
@@ -275,7 +283,7 @@ class CubeKernel {
         work_.Send(work_.states, work_.front, half);
         work_.SendBack(work_.states, work_.state[half], half, half);
     }
-    // K S, the state's part of out and the values' part of -U on the way.
+    // K S, the state's part of out and the values' part of U on the way.
     __aicore__ inline void ReadState(CubeInputs& in, CubePrepared& mine) {
         const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns;
         Cube310p& cube = work_.cube;
@@ -315,13 +323,13 @@ class CubeKernel {
         PipeBarrier<PIPE_V>();
         work_.cube.Fetch(work_.landing, work_.stateSum, some, at, at + some == all);
         PipeBarrier<PIPE_V>();
-        AscendC::Sub(work_.state[at], work_.state[at], work_.landing, int32_t(some));
+        AscendC::Add(work_.state[at], work_.state[at], work_.landing, int32_t(some));
         if (mine.growth == 0.0f) return;
         PipeBarrier<PIPE_V>();
         AscendC::Muls(work_.state[at], work_.state[at], mine.swell.GetValue(0), int32_t(some));
     }
     // The chunk's out rows, rounded; FlushOut stores them.
-    __aicore__ inline void RoundOut(const Chunk& chunk, const CubePrepared& mine) {
+    __aicore__ inline void RoundOut(const Chunk& chunk, const CubePrepared& mine, bool large) {
         const uint32_t v = item_.columns;
         PipeBarrier<PIPE_V>();
         work_.cube.Fetch(work_.landing, work_.outSum, kChunkTokens * v);
@@ -333,7 +341,11 @@ class CubeKernel {
         }
         HalfTensor& rows = work_.Begin(work_.out);
         PipeBarrier<PIPE_V>();
+        AscendC::Muls(work_.landing, work_.landing, large ? t_.scale * CubeRange::kGrow : t_.scale,
+                      int32_t(kChunkTokens * v));
+        PipeBarrier<PIPE_V>();
         FromFractals(rows, work_.landing, kChunkTokens, v);
+        if (large) range_.Spoil(rows, mine.forgets, v);
         rounded_ = chunk;
     }
     // Where nothing waits for MTE3, which the store keeps for long.
@@ -382,14 +394,11 @@ class CubeKernel {
                           AscendC::UnaryRepeatParams(1, uint16_t(blocks), 8, uint8_t(4 * blocks)));
         }
         PipeBarrier<PIPE_V>();
-        AscendC::Muls(work_.state, work_.state, kShrink, int32_t(v * k));
-        PipeBarrier<PIPE_V>();
+        range_.Start(rows, v * k);
     }
     __aicore__ inline void StoreState(uint32_t sequence) {
         const uint32_t v = item_.columns, k = t_.keyDim;
         HalfTensor& rows = work_.BeginRows();
-        PipeBarrier<PIPE_V>();
-        AscendC::Muls(work_.state, work_.state, kGrow, int32_t(v * k));
         PipeBarrier<PIPE_V>();
         FromFractals(rows, work_.state, v, k);
         Order<HardEvent::V_MTE3>();
@@ -435,6 +444,7 @@ class CubeKernel {
     uint32_t unloadedFlag_ = kNoFlag;
     CubeGates gates_;
     CubeInverse inverse_;
+    CubeRange range_;
     IntTable lengths_;
     AscendC::GlobalTensor<half> query_, key_, value_, initial_, out_, final_;
     AscendC::TBuf<AscendC::TPosition::VECCALC> lengthsBuffer_;

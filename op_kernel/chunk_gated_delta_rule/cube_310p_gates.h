@@ -18,8 +18,8 @@ class CubeGates {
     __aicore__ inline CubeGates(const Data& t, CubeWork& work) : t_(t), work_(work) {}
 
     // A value per token, 16 times, [64, 16].
-    FloatTensor minusBeta, minusStart;  // -beta, -kGrow exp(G)
-    HalfTensor toEnd, fromStart;        // exp(G_n - G), kGrow scale exp(G)
+    FloatTensor minusBeta, minusStart;  // -beta, -exp(G)
+    HalfTensor toEnd, fromStart;        // exp(G_n - G), exp(G)
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, GM_ADDR beta, GM_ADDR g) {
         beta_.SetGlobalBuffer((__gm__ half*)beta);
@@ -106,7 +106,6 @@ class CubeGates {
         PipeBarrier<PIPE_V>();
         AscendC::Sub(Total(), Total(), ramp, int32_t(kTokens8));  // ring[0], after six steps
         AscendC::Exp(prepared.swell, ramp[kTokens8 - kFloatBlock], int32_t(kFloatBlock));
-        prepared.known = work_.known.Raise();
         PipeBarrier<PIPE_V>();
     }
     // work.decay, the other vectors and the chunk's decay, from what Sum left in square[1].
@@ -135,12 +134,24 @@ class CubeGates {
             AscendC::Exp(Below(c), Below(c), int32_t(kColumn - c * kFractalElements));
         }
         PipeBarrier<PIPE_V>();
-        AscendC::Muls(minusStart, start, -kGrow, int32_t(kColumn));
-        AscendC::Muls(rows, start, kGrow * t_.scale, int32_t(kColumn));
+        AscendC::Muls(minusStart, start, -1.0f, int32_t(kColumn));
         AscendC::Cast(toEnd, wide, AscendC::RoundMode::CAST_NONE, kColumn);
+        AscendC::Cast(fromStart, start, AscendC::RoundMode::CAST_NONE, kColumn);
         PipeBarrier<PIPE_V>();
-        AscendC::Cast(fromStart, rows, AscendC::RoundMode::CAST_NONE, kColumn);
-        PipeBarrier<PIPE_V>();
+    }
+    // The first token of the chunk that knows nothing of the state before it, at most `count`; the scalar
+    // unit has awaited Spread.
+    __aicore__ inline uint32_t FirstForgetting(uint32_t count) const {
+        uint32_t known = 0, forgotten = count;  // exp(G) only falls
+        while (known < forgotten) {
+            const uint32_t middle = (known + forgotten) / 2;
+            if (minusStart.GetValue(middle * kFractal) == 0.0f) {
+                forgotten = middle;
+            } else {
+                known = middle + 1;
+            }
+        }
+        return forgotten;
     }
 
     // exp(rise i) of row i, counted from 1, in a column [64, 16]. Uses square[1].
@@ -157,9 +168,8 @@ class CubeGates {
     }
 
  private:
-    // Sums of it stay finite, exp of it is 0 in fp32 for all that it could be multiplied with: a token of
-    // -inf forgets the state.
-    static constexpr float kLeastGate = -100.0f;
+    // Sums of it stay finite, exp of it is 0 in fp32: a token of -inf forgets the state.
+    static constexpr float kLeastGate = -110.0f;
     static constexpr float kNever = -1e30f;    // exp of it is 0
     static constexpr float kMostRise = 1.25f;  // exp of 64 times it is finite
     static constexpr uint32_t kTokens8 = kChunkTokens * kFloatBlock;

@@ -22,10 +22,6 @@ constexpr uint32_t kColumn = kChunkTokens * kFractal;  // elements of a column o
 constexpr uint32_t kDiagonalStep = 160;  // 32-byte blocks between diagonal fractals of an fp32 square
 constexpr uint32_t kSecondBlock = 136;   // elements from the first 8 x 8 block of such a fractal to the last
 
-// States, reads and deltas are kept divided by kGrow: a state of 65504 in every element, read with a unit key
-// of 256, just stays within fp16. A power of two costs no digits but those of the smallest elements.
-constexpr float kGrow = 16.0f, kShrink = 1.0f / kGrow;
-
 // A value head's columns [column, column + columns) of DV.
 struct CubeItem {
     uint32_t head, key, column, columns;
@@ -59,14 +55,18 @@ struct CubeInputs {
 // What a chunk needs beside its inputs once the state before it is known.
 struct CubePrepared {
     CubeTile decayedKey;       // exp(G_n - G) K
-    CubeTile scaledQuery;      // kGrow scale exp(G) Q
-    CubeTile attention;        // -kGrow scale (Q K^T o E)
-    CubeTile solveValue;       // transposed: -kShrink T diag(beta)
-    CubeTile solveRead;        // transposed: T diag(beta exp(G))
+    CubeTile scaledQuery;      // exp(G) Q
+    CubeTile attention;        // Q K^T o E
+    CubeTile solveValue;       // transposed: T diag(beta)
+    CubeTile solveRead;        // transposed: -T diag(beta exp(G))
     FloatTensor whole;         // exp(G_n), eight times
     FloatTensor rise, swell;   // c of CubeGates and exp(64 c), each eight times
-    uint32_t known = kNoFlag;  // V_S: rise and swell can be read
+    HalfTensor peak;           // the largest |v|
+    uint32_t known = kNoFlag;  // V_S: these can be read
     float growth = 0.0f;       // c
+    float kept = 1.0f;         // exp(G_n)
+    float values = 0.0f;       // the largest |v|
+    uint32_t forgets = 0;      // tokens up to the first one that knows nothing of the state before
 };
 
 // Matrices of chunks of 64 rows; S^T is the state [columns, DK].
@@ -75,7 +75,7 @@ struct CubeWork {
     FlagPool<HardEvent::MTE3_V> moved;
     FlagPool<HardEvent::V_S> known;
 
-    FloatTensor state;       // kShrink S^T, fp32
+    FloatTensor state;       // S^T, fp32
     FloatTensor landing;     // results
     FloatTensor square[2];   // [64, 64]
     FloatTensor decay;       // [64, 64]: E, zero above the diagonal
@@ -88,7 +88,7 @@ struct CubeWork {
     CubeInputs inputs[3];
     CubePrepared prepared[2];
     CubeTile initial;                    // state of the next sequence, rows [columns, DK]
-    CubeTile states, read, delta;        // S^T, K S, -U
+    CubeTile states, read, delta;        // S^T, K S, U
     CubeTile inverse, residual, blocks;  // of CubeInverse
     CubeTile system[2];                  // -(I + A), and what rounding it lost
     CubeSum keyKey, queryKey, trial, readSum, deltaSum, outSum, stateSum;
@@ -110,7 +110,7 @@ struct CubeWork {
         Reserve(pipe, buffers_[6], keys.data, n * k);
         Reserve(pipe, buffers_[7], queries.data, n * k);
         Reserve(pipe, buffers_[8], out.data, n * v);
-        Reserve(pipe, buffers_[9], factors_, 6 * kFloatBlock);
+        Reserve(pipe, buffers_[9], factors_, 8 * kFloatBlock);
         for (uint32_t i = 0; i < 3; ++i) {
             cube.Tile(inputs[i].key, n, k);
             cube.Tile(inputs[i].query, n, k);
@@ -122,9 +122,10 @@ struct CubeWork {
             cube.Tile(prepared[i].attention, n, n);
             cube.Tile(prepared[i].solveValue, n, n);
             cube.Tile(prepared[i].solveRead, n, n);
-            prepared[i].whole = factors_[i * 3 * kFloatBlock];
+            prepared[i].whole = factors_[i * 4 * kFloatBlock];
             prepared[i].rise = prepared[i].whole[kFloatBlock];
             prepared[i].swell = prepared[i].rise[kFloatBlock];
+            prepared[i].peak = prepared[i].swell[kFloatBlock].template ReinterpretCast<half>();
             cube.Tile(system[i], n, n);
         }
         cube.Tile(states, v, k);

@@ -76,7 +76,9 @@ def meaning(
                 q = np.repeat(query[t].astype(precision) * precision(scale_value), group, axis=0)[:, :, None]
                 k = np.repeat(key[t].astype(precision), group, axis=0)
                 if g is not None:
-                    s *= np.exp(g[t].astype(precision))[:, None, None]
+                    decay = np.exp(g[t].astype(precision))
+                    s *= decay[:, None, None]
+                    s[decay == 0] = 0  # forgotten, whatever it was
                 read = (s @ k[:, :, None])[:, :, 0]
                 delta = (value[t].astype(precision) - read) * beta[t].astype(precision)[:, None]
                 s += delta[:, :, None] * k[:, None, :]
@@ -294,6 +296,25 @@ def _large_state(arrays: Arrays, rng: np.random.Generator) -> None:
     state[:] = np.sign(arrays["key"][0])[None, :, None, :] * rng.uniform(1e4, 3e4, state.shape)
 
 
+def _infinite_rows(arrays: Arrays, rng: np.random.Generator) -> None:
+    state = arrays["initial_state"]
+    state[0, 0, 3, 5], state[0, 0, 7, 1], state[0, -1, 0, 0] = np.inf, -np.inf, np.nan
+
+
+def _small(factor: float) -> Edit:
+    """Values and states as small as what follows a norm with small weights."""
+
+    def edit(arrays: Arrays, rng: np.random.Generator) -> None:
+        arrays["value"] *= factor
+        arrays["initial_state"] *= factor
+
+    return edit
+
+
+def _large_values(arrays: Arrays, rng: np.random.Generator) -> None:
+    arrays["value"] *= 6e3
+
+
 def _growing_head(arrays: Arrays, rng: np.random.Generator) -> None:
     arrays["g"][:, 0] = 0.2
 
@@ -347,7 +368,10 @@ _DIMS = [(16, 16), (20, 20), (17, 33), (80, 80), (96, 96), (112, 112), (128, 128
 
 
 def _settings() -> dict[str, dict[str, Any]]:
-    """Every case by name; what is not said is 1 key head, 2 value heads, 64 x 64, gate g, one sequence."""
+    """Every case by name; what is not said is 1 key head, 2 value heads, 64 x 64, gate g, one sequence, every SoC.
+
+    On ascend910b the products of whole chunks spread what is not finite, also beyond a gate of -inf.
+    """
     unscaled: dict[str, Any] = {"attrs": {}}
     reset, mixed = slice(None, None, 3), [1, 64, 7, 0, 129]
     found: dict[str, dict[str, Any]] = {
@@ -375,6 +399,12 @@ def _settings() -> dict[str, dict[str, Any]]:
         "keys-similar-beta-one": {"lengths": [128], "dk": 128, "edits": [_similar_keys, put("beta", 1), put("g", 0)]},
         "keys-long": {"lengths": [8], "nk": 2, "overflows": True, "edits": [put("beta", 1), put("g", 0), _long_keys]},
         **{f"state-large-T{n}": {"lengths": [n], "nk": 2, "edits": [_large_state]} for n in (5, 65)},
+        **{f"values-{scale:g}": {"lengths": [70, 5], "edits": [_small(scale)]} for scale in (1e-2, 1e-3)},
+        "values-large": {"lengths": [70, 5], "edits": [_large_values]},
+        "state-infinite-forgotten": {"lengths": [12, 3], "edits": [_infinite_rows, put("g", -np.inf, 0)]},
+        **{f"state-infinite-forgotten-at-{at}-T{n}": {
+               "lengths": [n, 3], "edits": [_infinite_rows, put("g", -np.inf, at)], "soc": "ascend310p"}
+           for n, at in [(70, 0), (70, 33), (70, 64), (150, 140)]},
         "zero-length": {"lengths": [0, 2, 0, 0, 5, 0], "expect": partial(_expect_states_copied, [0, 2, 3, 5])},
         "zero-length-all": {"lengths": [0, 0], "tokens": 0, "expect": partial(_expect_states_copied, [0, 1])},
         "lengths-short-of-T": {"lengths": [5, 1], "tokens": 40, "edits": [_poison_rows(range(6, 40))],
@@ -411,8 +441,11 @@ def cases(soc: str) -> list[Case]:
         kind, state = (dtypes.SHORT[op.input(n).dtypes[soc][column]] for n in ("query", "initial_state"))
         prefix = f"cgdr-{kind}-{soc.removeprefix('ascend')}" + (f"-{state}state" if state != kind else "")
         for name, setting in _settings().items():
+            if setting.get("soc", soc) != soc:
+                continue
             s = {"nk": 1, "nv": 2, "dk": 64, "gated": True, "tokens": None, "edits": [], **setting}
             s.setdefault("dv", s["dk"])
+            s.pop("soc", None)
             attrs = s.pop("attrs", {"scale_value": s["dk"] ** -0.5})
             extra = {k: s.pop(k) for k in ("expect", "overflows", "report") if k in s}
             listed.append(
