@@ -221,6 +221,19 @@ def test_backward_is_refused(soc):
         out.float().sum().backward()
 
 
+@pytest.mark.parametrize("name", [op.name for op in contract.load().values() if not op.mutated])
+def test_backward_is_refused_by_every_operator_that_mutates_nothing(name):
+    """Without a formula torch would leave gradients out, with no more than a warning."""
+    found = case.cases(name, "ascend910b")[0]
+    given = {n: None if a is None else torch_ops.from_numpy(a) for n, a in found.inputs().items()}
+    first = next(t for t in given.values() if t is not None and t.is_floating_point())
+    first.requires_grad_()
+    made = torch_ops.call(contract.load()[name], given, found.attrs, functional=False, backend="reference")
+    out = made if isinstance(made, torch.Tensor) else made[0]
+    with pytest.raises(check.HybridOpsError, match=f"{name}: backward: no gradient exists"):
+        out.float().sum().backward()
+
+
 def rudnn(dtype, b=2, h=3, t=11, k=32, v=48):
     torch.manual_seed(0)
     unit = torch.nn.functional.normalize

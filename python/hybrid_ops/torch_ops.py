@@ -185,7 +185,7 @@ def _register(op: Op) -> None:
         _library.impl(name, _cpu(op, functional), "CPU")
         _library.impl(name, _npu(op, functional), "PrivateUse1")
         torch.library.register_fake(f"{NAMESPACE}::{name}", _fake(op, functional), lib=_library)
-        if functional:  # torch takes no formula for an op that mutates, and warns by itself
+        if functional or not op.mutated:  # torch takes no formula for an op that mutates, and warns by itself
             torch.library.register_autograd(f"{NAMESPACE}::{name}", _no_gradient(op), lib=_library)
 
 
