@@ -211,3 +211,31 @@ def test_floors_follow_the_strategy(soc):
     assert scalar.read_bytes == weights + 4096 * 2048 * 2
     one = module.floors(shape, soc, {"strategy": 0}, hit=1)
     assert one.read_bytes == weights // 8 + 4096 * 2048 * 2
+
+
+@pytest.mark.parametrize("strategy", [0, 1])
+def test_infinity_counts_as_the_largest_value_where_fp16_has_none(strategy):
+    """One infinite input on ascend310p: projections of +-65504, not NaN, and no other row notices."""
+    given = arrays("ascend310p")
+    clean = runtime.run(OP, given, {"strategy": strategy}, backend="sim", soc="ascend310p")["expanded_y"]
+    given["expanded_x"][3, 5] = np.inf
+    made = runtime.run(OP, given, {"strategy": strategy}, backend="sim", soc="ascend310p", checks="full")
+    made = made["expanded_y"]
+    projected = np.sign(given["gate"][2, :, 5].astype(np.float64)) * 65504.0
+    gate, up = projected[:48], projected[48:]
+    act = np.clip(np.where(gate > 0, gate, 0.0) * up, -65504.0, 65504.0)  # silu(-65504) is -0
+    want = np.clip(given["down"][2].astype(np.float64) @ act, -65504.0, 65504.0)
+    np.testing.assert_allclose(made[3].astype(np.float64), want, rtol=2e-3, atol=64)
+    others = np.delete(np.arange(6), 3)
+    assert made[others].tobytes() == clean[others].tobytes()
+
+
+def test_infinity_stays_where_the_dtype_has_it():
+    """The same on ascend910b: what it meets with both signs is NaN, as in the formula."""
+    given = arrays("ascend910b")
+    given["expanded_x"][3, 5] = np.inf
+    made = runtime.run(OP, given, {}, backend="sim", soc="ascend910b", checks="full")["expanded_y"]
+    want = case.module(OP).meaning(**given)["expanded_y"]
+    lost = ~np.isfinite(want.astype(np.float32))
+    assert lost[3].all() and not np.delete(lost, 3, axis=0).any()
+    np.testing.assert_array_equal(np.isnan(made.astype(np.float32)), np.isnan(want.astype(np.float32)))

@@ -7,6 +7,7 @@ For row r of expert e, expanded_x [R, H] sorted by expert (as the dispatch opera
 Sums in float32; the two projections, silu, its product with up, and the result are each rounded to the dtype (as
 transformers' experts do it: `MixtralExperts`, `Qwen3MoeExperts`, `Qwen3NextExperts`, `DeepseekV3Experts`). Where a finite value
 leaves the dtype's range it becomes the largest one, not infinity: an fp16 product of the two projections easily does.
+ascend310p has no infinity in fp16: where an infinite input makes a projection or a result infinite, it counts as +-65504 there.
 
 Rows of expert e are [offsets[e], offsets[e + 1]). Rows in front of the first offset and behind the last are of no expert and
 give zero rows. Offsets outside [0, R] count as the nearer end. Offsets that descend (no prefix sums) leave open which expert a
