@@ -17,6 +17,7 @@ namespace paged {
 template <typename T, class Kernel>
 __aicore__ inline void Run(const Data& data, const Arguments& a, uint32_t cores) {
     AscendC::TPipe pipe;
+    if (data.merge) ClearCounter(pipe, a);
     {
         Kernel kernel(data);
         kernel.Init(pipe, a);

@@ -30,8 +30,27 @@ struct RowRange {
     }
 };
 
+// Before the first phase, on ascend310p: what Meet counts in, zero. A workspace comes as it is from most
+// callers. Each core clears its own words; one that starts when another is through the whole of its first
+// phase would come too late for that one, unless the caller clears the workspace as well.
+__aicore__ inline void ClearCounter(AscendC::TPipe& pipe, const Arguments& a) {
+    if constexpr (!Soc::kPaddedMoves) {
+        constexpr uint32_t kWords = 8;
+        Buffer buffer;
+        LocalTensor<int32_t> zeros;
+        Reserve(pipe, buffer, zeros, kWords);
+        AscendC::Duplicate(zeros, int32_t(0), int32_t(kWords));
+        Order<AscendC::HardEvent::V_MTE3>();
+        GlobalTensor<int32_t> counters;
+        counters.SetGlobalBuffer((__gm__ int32_t*)a.workspace);
+        AscendC::DataCopy(counters[AscendC::GetBlockIdx() * kWords], zeros, kWords);
+        AscendC::PipeBarrier<PIPE_ALL>();
+        pipe.Reset();
+    }
+}
+
 // All cores meet; what they have stored before is there for all of them after. On ascend310p the cores count
-// in the front of the workspace, which the caller hands over zeroed.
+// in the front of the workspace.
 __aicore__ inline void Meet(AscendC::TPipe& pipe, const Arguments& a) {
     AscendC::PipeBarrier<PIPE_ALL>();
     if constexpr (Soc::kPaddedMoves) {
