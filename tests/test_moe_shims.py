@@ -128,3 +128,74 @@ def test_public_names_exist():
     for name in moe.__all__:
         assert getattr(moe, name).__doc__
     assert SwiGluExperts is moe.SwiGluExperts
+
+
+def test_wide_ids_do_not_wrap_to_valid_ones():
+    """int64 numbers that int32 would fold onto 0, 1 and 2 name no expert and no row."""
+    far = torch.tensor([[2**32, 1], [2**32 + 1, 2], [-(2**33), 3]])
+    near = torch.tensor([[-1, 1], [-1, 2], [-1, 3]])
+    x, w13, w2 = torch.randn(3, 32), torch.randn(4, 48, 32), torch.randn(4, 32, 24)
+    weights = torch.ones(3, 2)
+    made, want = (moe.fused_experts(x, w13, w2, weights, ids, **RUN) for ids in (far, near))
+    assert torch.equal(made, want)
+    _, rows, counts, _ = moe.npu_moe_init_routing_v2(x, far, expert_num=4, expert_tokens_num_type=1, **RUN)
+    assert rows.tolist() == [-1, 0, -1, 1, -1, 2] and counts.tolist() == [0, 1, 1, 1]
+    tokens = moe.npu_moe_token_unpermute(x, torch.tensor([2**32, 1, 2]), **RUN)
+    assert torch.equal(tokens, torch.stack([torch.zeros(32), x[1], x[2]]))
+
+
+def hostile():
+    x, logits, ids = torch.randn(3, 32), torch.randn(3, 4), torch.zeros(3, 2, dtype=torch.int32)
+    w13, w2, one = torch.randn(4, 48, 32), torch.randn(4, 32, 24), torch.ones(3, 2)
+    scored = {"scoring_func": "sigmoid"}
+    return {
+        "gating-k": (lambda: moe.npu_moe_gating_top_k(logits, "2", **RUN),
+                     "npu_moe_gating_top_k: k: not a whole number: got '2'; allowed int"),
+        "gating-k-far": (lambda: moe.npu_moe_gating_top_k(logits, 2**70, **RUN),
+                         f"npu_moe_gating_top_k: k: does not fit 64 bits: got {2**70}; allowed int64"),
+        "gating-bias": (lambda: moe.npu_moe_gating_top_k(logits, 2, bias=[0.0] * 4, norm_type=1, **RUN),
+                        "npu_moe_gating_top_k: bias: not a tensor: got list; allowed torch.Tensor"),
+        "gating-scale": (lambda: moe.npu_moe_gating_top_k(logits, 2, routed_scaling_factor=None, **RUN),
+                         "npu_moe_gating_top_k: routed_scaling_factor: not a number: got None; allowed a number"),
+        "softmax-flags": (lambda: moe.npu_moe_gating_top_k_softmax(logits, torch.zeros(2, dtype=torch.bool), 2, **RUN),
+                          "npu_moe_gating_top_k_softmax: finished: not one flag per row: got bool [2]; allowed bool [3]"),
+        "softmax-flag-type": (lambda: moe.npu_moe_gating_top_k_softmax(logits, torch.zeros(3).int(), 2, **RUN),
+                              "npu_moe_gating_top_k_softmax: finished: not one flag per row: got int32 [3]; "
+                              "allowed bool [3]"),
+        "select-none": (lambda: moe.select_experts(None, logits, 2, **RUN),
+                        "select_experts: hidden_states: not a tensor: got NoneType; allowed torch.Tensor"),
+        "select-scalar": (lambda: moe.select_experts(torch.tensor(1.0), logits, 2, **RUN),
+                          "select_experts: hidden_states: wrong rank: got shape []; allowed 1 dimension or more"),
+        "select-renormalize": (lambda: moe.select_experts(x, logits, 2, renormalize="yes", **RUN),
+                               "select_experts: renormalize: wrong type: got 'yes'; allowed True or False"),
+        "select-bias": (lambda: moe.select_experts(x, logits, 2, e_score_correction_bias=3, **scored, **RUN),
+                        "select_experts: e_score_correction_bias: not a tensor: got int; allowed torch.Tensor"),
+        "routing-floats": (lambda: moe.npu_moe_init_routing_v2(x, one, expert_num=4, **RUN),
+                           "npu_moe_init_routing_v2: expert_idx: not whole numbers: got float32; allowed int32, int64"),
+        "routing-range": (lambda: moe.npu_moe_init_routing_v2(x, ids, expert_num=4, active_expert_range=5, **RUN),
+                          "npu_moe_init_routing_v2: active_expert_range: not available: got 5; allowed [0, 4]"),
+        "unpermute-weights": (lambda: moe.npu_moe_token_unpermute(x, ids[:, 0], torch.ones(2, 2), **RUN),
+                              "npu_moe_token_unpermute: probs: not one weight per row: got shape [2, 2]; "
+                              "allowed [T, K] with T * K = 3"),
+        "unpermute-list": (lambda: moe.npu_moe_token_unpermute(x, [0, 1, 2], **RUN),
+                           "npu_moe_token_unpermute: sorted_indices: not a tensor: got list; allowed torch.Tensor"),
+        "experts-ids": (lambda: moe.fused_experts(x, w13, w2, one, one, **RUN),
+                        "fused_experts: topk_ids: not whole numbers: got float32; allowed int32, int64"),
+        "experts-weights": (lambda: moe.fused_experts(x, w13, w2, ids, ids, **RUN),
+                            "fused_experts: topk_weights: not a float tensor: got int32; "
+                            "allowed float32, float16, bfloat16"),
+        "forward": (lambda: moe.forward(None, x, logits, moe.SoftmaxOptions(2, True), **RUN),
+                    "forward: experts: wrong type: got NoneType; allowed SwiGluExperts"),
+        "scale-far": (lambda: moe.route_sigmoid_grouped(
+                          logits, None, moe.SigmoidGroupedOptions(2, 1, 1, False, True, 10**400), **RUN),
+                      "route_sigmoid_grouped: scale: beyond float: got a whole number of its size; "
+                      "allowed float above 0"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", hostile())
+def test_hostile_arguments_are_refused_in_the_one_form(name):
+    call, wanted = hostile()[name]
+    with pytest.raises(moe.MoeError) as caught:
+        call()
+    assert str(caught.value) == f"moe.{wanted} on every SoC"

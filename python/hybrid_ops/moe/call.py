@@ -22,19 +22,60 @@ def hold_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options.get(name) for name in OPTIONS}
 
 
-def hold_floats(where: str, name: str, tensor: Any, rank: int) -> torch.Tensor:
-    """Refuse what is no dense, unquantised float tensor of `rank` dimensions."""
+def hold_dense(where: str, name: str, tensor: Any) -> None:
+    """Refuse what is no dense, unquantised tensor."""
     if not isinstance(tensor, torch.Tensor):
         raise refuse(where, name, "not a tensor", type(tensor).__name__, "torch.Tensor")
     if tensor.is_quantized or tensor.layout is not torch.strided:
         got = "quantized" if tensor.is_quantized else tensor.layout
         raise refuse(where, name, "not a dense tensor", got, "torch.strided, unquantised")
+
+
+def hold_floats(where: str, name: str, tensor: Any, rank: int) -> torch.Tensor:
+    """Refuse what is no dense, unquantised float tensor of `rank` dimensions."""
+    hold_dense(where, name, tensor)
     if tensor.dtype not in FLOATS:
         allowed = check.words(str(dtype).removeprefix("torch.") for dtype in FLOATS)
         raise refuse(where, name, "not a float tensor", torch_ops.dtype_name(tensor), allowed)
     if tensor.dim() != rank:
         raise refuse(where, name, "wrong rank", f"shape {list(tensor.shape)}", f"{rank} dimensions")
     return tensor
+
+
+def hold_rows(where: str, name: str, tensor: Any) -> torch.Tensor:
+    """Refuse what is no dense tensor of at least one dimension."""
+    hold_dense(where, name, tensor)
+    if tensor.dim() == 0:
+        raise refuse(where, name, "wrong rank", "shape []", "1 dimension or more")
+    return tensor
+
+
+def hold_numbers(where: str, name: str, tensor: Any) -> torch.Tensor:
+    """Whole numbers as int32. Wider ones beyond its range become its ends, so that none wraps to a valid one."""
+    hold_rows(where, name, tensor)
+    if tensor.dtype is torch.int64:
+        tensor = tensor.clamp(-(2**31), 2**31 - 1)
+    elif tensor.dtype is not torch.int32:
+        raise refuse(where, name, "not whole numbers", torch_ops.dtype_name(tensor), "int32, int64")
+    return tensor.to(torch.int32)
+
+
+def hold_whole(where: str, name: str, value: object) -> int:
+    """Refuse what is no int, or none that an operator's attribute can carry."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise refuse(where, name, "not a whole number", repr(value), "int")
+    if not -(2**63) <= value < 2**63:
+        raise refuse(where, name, "does not fit 64 bits", value, "int64")
+    return value
+
+
+def hold_number(where: str, name: str, value: object, allowed: str = "a number") -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise refuse(where, name, "not a number", repr(value), allowed)
+    try:
+        return float(value)
+    except OverflowError:
+        raise refuse(where, name, "beyond float", "a whole number of its size", allowed) from None
 
 
 def hold_device(where: str, name: str, tensor: torch.Tensor, device: torch.device) -> None:

@@ -171,9 +171,15 @@ class SwiGluExperts:
         return self._forward("forward_sigmoid_grouped", input, plan, strategy)
 
 
+def _hold_experts(where: str, experts: object) -> None:
+    if not isinstance(experts, SwiGluExperts):
+        raise refuse(where, "experts", "wrong type", type(experts).__name__, "SwiGluExperts")
+
+
 def forward(experts: SwiGluExperts, input: torch.Tensor, logits: torch.Tensor, options: SoftmaxOptions,
             strategy: GroupedStrategy | str = GroupedStrategy.SCALAR, **where_to_run: Any) -> torch.Tensor:  # fmt: skip
     """`experts.forward`."""
+    _hold_experts("forward", experts)
     return experts.forward(input, logits, options, strategy, **where_to_run)
 
 
@@ -182,4 +188,5 @@ def forward_sigmoid_grouped(
     options: SigmoidGroupedOptions, strategy: GroupedStrategy | str = GroupedStrategy.SCALAR, **where_to_run: Any,
 ) -> torch.Tensor:  # fmt: skip
     """`experts.forward_sigmoid_grouped`."""
+    _hold_experts("forward_sigmoid_grouped", experts)
     return experts.forward_sigmoid_grouped(input, logits, bias, options, strategy, **where_to_run)

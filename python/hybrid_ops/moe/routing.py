@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .call import hold_device, hold_floats, hold_options, run
+from .call import hold_device, hold_floats, hold_number, hold_options, hold_whole, run
 from .errors import refuse
 
 if TYPE_CHECKING:
@@ -72,12 +72,6 @@ class RoutingPlan:
         return dispatch(self, input)
 
 
-def _whole(where: str, name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise refuse(where, name, "not a whole number", repr(value), "int")
-    return value
-
-
 def _flag(where: str, name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise refuse(where, name, "wrong type", repr(value), "True or False")
@@ -117,7 +111,7 @@ def route(logits: torch.Tensor, options: SoftmaxOptions, **where_to_run: Any) ->
     if not isinstance(options, SoftmaxOptions):
         raise refuse("route", "options", "wrong type", type(options).__name__, "SoftmaxOptions")
     attrs = {
-        "k": _whole("route", "top_k", options.top_k),
+        "k": hold_whole("route", "top_k", options.top_k),
         "norm_topk_prob": _flag("route", "renormalize", options.renormalize),
     }
     return _route("route", logits, None, attrs, where_to_run)
@@ -139,15 +133,13 @@ def route_sigmoid_grouped(
     where = "route_sigmoid_grouped"
     if not isinstance(options, SigmoidGroupedOptions):
         raise refuse(where, "options", "wrong type", type(options).__name__, "SigmoidGroupedOptions")
-    if isinstance(options.scale, bool) or not isinstance(options.scale, int | float):
-        raise refuse(where, "scale", "not a number", repr(options.scale), "float above 0")
     attrs = {
-        "k": _whole(where, "top_k", options.top_k),
-        "group_count": _whole(where, "groups", options.groups),
-        "k_group": _whole(where, "selected_groups", options.selected_groups),
+        "k": hold_whole(where, "top_k", options.top_k),
+        "group_count": hold_whole(where, "groups", options.groups),
+        "k_group": hold_whole(where, "selected_groups", options.selected_groups),
         "group_select_mode": int(_flag(where, "group_top_two", options.group_top_two)),
         "norm_type": 1,
         "norm_topk_prob": _flag(where, "renormalize", options.renormalize),
-        "routed_scaling_factor": float(options.scale),
+        "routed_scaling_factor": hold_number(where, "scale", options.scale, "float above 0"),
     }
     return _route(where, logits, bias, attrs, where_to_run)

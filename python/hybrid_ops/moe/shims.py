@@ -10,12 +10,17 @@ from typing import Any
 
 import torch
 
-from .call import hold_options, run
+from .. import torch_ops
+from .call import hold_dense, hold_floats, hold_number, hold_numbers, hold_options, hold_rows, hold_whole, run
 from .dispatched import COMBINE, INIT, dispatch
 from .errors import refuse
 from .experts import SwiGluExperts
 from .routing import GATING, RoutingPlan
 from .strategies import GroupedStrategy
+
+
+def _wide_bias(where: str, name: str, bias: torch.Tensor | None) -> torch.Tensor | None:
+    return None if bias is None else hold_floats(where, name, bias, 1).float()
 
 
 def npu_moe_gating_top_k(
@@ -41,10 +46,15 @@ def npu_moe_gating_top_k(
         raise refuse(where, "renorm", "softmax behind the selection is not available", renorm, 0)
     if out_flag:
         raise refuse(where, "out_flag", "scores of all experts are not returned", out_flag, False)
-    attrs = {"k": k, "k_group": k_group, "group_count": group_count, "group_select_mode": group_select_mode,
-             "norm_type": norm_type, "norm_topk_prob": norm_type == 1,
-             "routed_scaling_factor": float(routed_scaling_factor)}  # fmt: skip
-    bias = None if bias is None else bias.float()
+    given = {"k": k, "k_group": k_group, "group_count": group_count, "group_select_mode": group_select_mode,
+             "norm_type": norm_type}  # fmt: skip
+    attrs = {
+        **{name: hold_whole(where, name, value) for name, value in given.items()},
+        "norm_topk_prob": norm_type == 1,
+        "routed_scaling_factor": hold_number(where, "routed_scaling_factor", routed_scaling_factor),
+    }
+    hold_floats(where, "x", x, 2)
+    bias = _wide_bias(where, "bias", bias)
     weights, ids = run(GATING, {"x": x, "bias": bias}, attrs, hold_options(where, options))
     return weights, ids, None
 
@@ -53,8 +63,15 @@ def npu_moe_gating_top_k_softmax(
     x: torch.Tensor, finished: torch.Tensor | None = None, k: int = 1, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(weights [T, k], expert_idx int32 [T, k], row_idx int32 [T, k]); `finished` [T] bool rows get expert E. Any T."""
-    chosen = hold_options("npu_moe_gating_top_k_softmax", options)
-    weights, ids = run(GATING, {"x": x, "bias": None}, {"k": k}, chosen)
+    where = "npu_moe_gating_top_k_softmax"
+    chosen = hold_options(where, options)
+    hold_floats(where, "x", x, 2)
+    if finished is not None:
+        hold_dense(where, "finished", finished)
+        if finished.dtype is not torch.bool or tuple(finished.shape) not in ((x.shape[0],), (x.shape[0], 1)):
+            got = f"{torch_ops.dtype_name(finished)} {list(finished.shape)}"
+            raise refuse(where, "finished", "not one flag per row", got, f"bool [{x.shape[0]}]")
+    weights, ids = run(GATING, {"x": x, "bias": None}, {"k": hold_whole(where, "k", k)}, chosen)
     if finished is not None:
         ids = torch.where(finished.reshape(-1, 1), torch.full_like(ids, x.shape[1]), ids)
     rows = torch.arange(ids.numel(), dtype=torch.int32, device=ids.device).reshape(k, -1).T.contiguous()
@@ -78,15 +95,23 @@ def select_experts(
     where = "select_experts"
     if scoring_func not in ("softmax", "sigmoid"):
         raise refuse(where, "scoring_func", "no such scores", repr(scoring_func), "softmax, sigmoid")
+    hold_rows(where, "hidden_states", hidden_states)
+    hold_floats(where, "router_logits", router_logits, 2)
     if hidden_states.shape[0] != router_logits.shape[0]:
         got, allowed = router_logits.shape[0], f"T={hidden_states.shape[0]} of hidden_states"
         raise refuse(where, "router_logits", "other number of tokens", got, allowed)
-    groups = (num_expert_group or 1, topk_group or 1) if use_grouped_topk else (1, 1)
+    if not isinstance(renormalize, bool):
+        raise refuse(where, "renormalize", "wrong type", repr(renormalize), "True or False")
+    groups = (1, 1)
+    if use_grouped_topk:
+        groups = (hold_whole(where, "num_expert_group", num_expert_group or 1),
+                  hold_whole(where, "topk_group", topk_group or 1))  # fmt: skip
     bias = e_score_correction_bias
-    attrs = {"k": top_k, "group_count": groups[0], "k_group": groups[1],
+    attrs = {"k": hold_whole(where, "top_k", top_k), "group_count": groups[0], "k_group": groups[1],
              "group_select_mode": int(use_grouped_topk and bias is not None), "norm_type": int(scoring_func == "sigmoid"),
-             "norm_topk_prob": renormalize, "routed_scaling_factor": float(routed_scaling_factor)}  # fmt: skip
-    tensors = {"x": router_logits, "bias": None if bias is None else bias.float()}
+             "norm_topk_prob": renormalize,
+             "routed_scaling_factor": hold_number(where, "routed_scaling_factor", routed_scaling_factor)}  # fmt: skip
+    tensors = {"x": router_logits, "bias": _wide_bias(where, "e_score_correction_bias", bias)}
     weights, ids = run(GATING, tensors, attrs, hold_options(where, options))
     return weights, ids
 
@@ -112,8 +137,11 @@ def npu_moe_init_routing_v2(
     Experts outside 0 to expert_num - 1 have no row: their slots are -1 and zero rows stand behind all others.
     """
     where = "npu_moe_init_routing_v2"
-    active = [0, expert_num] if active_expert_range is None else list(active_expert_range)
-    slots = expert_idx.numel()
+    hold_floats(where, "x", x, 2)
+    numbers = hold_numbers(where, "expert_idx", expert_idx)
+    whole, slots = hold_whole(where, "expert_num", expert_num), numbers.numel()
+    active: object = [0, whole] if active_expert_range is None else active_expert_range
+    active = list(active) if isinstance(active, Sequence) else active
     fixed = {
         "active_num": (active_num, (-1, slots)),
         "drop_pad_mode": (drop_pad_mode, (0,)),
@@ -125,7 +153,7 @@ def npu_moe_init_routing_v2(
     for name, (value, allowed) in fixed.items():
         if value not in allowed:
             raise refuse(where, name, "not available", value, " or ".join(str(a) for a in allowed))
-    tensors = {"x": x, "expert_idx": expert_idx.to(torch.int32)}
+    tensors = {"x": x, "expert_idx": numbers}
     values, rows, offsets, sorted_slots, _ = run(
         INIT, tensors, {"expert_num": expert_num}, hold_options(where, options)
     )
@@ -142,11 +170,17 @@ def npu_moe_token_unpermute(
 ) -> torch.Tensor:
     """Tokens [T, H] from permuted rows: sorted_indices int32 [T * K] is the row of a slot, probs [T, K] its weight (None: 1)."""
     where = "npu_moe_token_unpermute"
-    k = 1 if probs is None else int(probs.shape[-1])
-    if sorted_indices.numel() != permuted_tokens.shape[0]:
-        got, allowed = sorted_indices.numel(), f"{permuted_tokens.shape[0]}, one per row"
+    hold_floats(where, "permuted_tokens", permuted_tokens, 2)
+    numbers = hold_numbers(where, "sorted_indices", sorted_indices)
+    if numbers.numel() != permuted_tokens.shape[0]:
+        got, allowed = numbers.numel(), f"{permuted_tokens.shape[0]}, one per row"
         raise refuse(where, "sorted_indices", "other number of rows", got, allowed)
-    rows = sorted_indices.reshape(-1, k).to(torch.int32)
+    if probs is not None:
+        hold_floats(where, "probs", probs, 2)
+        if probs.numel() != numbers.numel() or probs.shape[1] == 0:
+            allowed = f"[T, K] with T * K = {numbers.numel()}"
+            raise refuse(where, "probs", "not one weight per row", f"shape {list(probs.shape)}", allowed)
+    rows = numbers.reshape(-1, 1) if probs is None else numbers.reshape(probs.shape)
     weights = torch.ones(rows.shape, device=rows.device) if probs is None else probs
     if weights.dtype != permuted_tokens.dtype:
         weights = weights.float()
@@ -170,11 +204,11 @@ def fused_experts(
     """
     where = "fused_experts"
     experts = SwiGluExperts.from_fused(w1, w2)
+    numbers = hold_numbers(where, "topk_ids", topk_ids)
+    hold_floats(where, "topk_weights", topk_weights, 2)
     if topk_ids.shape != topk_weights.shape:
         got, allowed = list(topk_weights.shape), list(topk_ids.shape)
         raise refuse(where, "topk_weights", "other shape than topk_ids", got, allowed)
-    plan = RoutingPlan(
-        topk_ids.to(torch.int32).contiguous(), topk_weights, experts.experts, hold_options(where, options)
-    )
+    plan = RoutingPlan(numbers.contiguous(), topk_weights, experts.experts, hold_options(where, options))
     tokens = dispatch(plan, hidden_states)
     return tokens.combine(experts.forward_dispatched_with_strategy(tokens, strategy))
