@@ -73,6 +73,28 @@ REFUSED = {
         {},
         "gate: no expert: got E=0; allowed E >= 1 on ascend310p",
     ),
+    "experts-many": (
+        {"gate": Spec((65537, 96, 64), "float16"), "down": Spec((65537, 64, 48), "float16"),
+         "expert_offsets": Spec((65538,), "int32")},
+        {},
+        "gate: too many experts: got E=65537; allowed E <= 65536 on ascend310p",
+    ),
+    "rows-many": (
+        {"expanded_x": Spec((2**31, 64), "float16")},
+        {},
+        "expanded_x: too many rows: got R=2147483648; allowed R <= 2147483647 on ascend310p",
+    ),
+    "hidden-range": (
+        {"expanded_x": Spec((6, 65552), "float16"), "gate": Spec((4, 96, 65552), "float16"),
+         "down": Spec((4, 65552, 48), "float16")},
+        {},
+        "expanded_x: H out of range: got H=65552; allowed 16 <= H <= 65536 on ascend310p",
+    ),
+    "inner-range": (
+        {"gate": Spec((4, 0, 64), "float16"), "down": Spec((4, 64, 0), "float16")},
+        {},
+        "down: I out of range: got I=0; allowed 16 <= I <= 65536 on ascend310p",
+    ),
     "strategy": (
         {},
         {"strategy": 3},

@@ -376,3 +376,18 @@ def test_torch_and_meta_tensors(soc):
     )
     made = hybrid_ops.hybrid_moe_init_routing(torch.randn(6, 32).to(kind), ids, expert_num=24)
     assert [t.shape for t in meta] == [t.shape for t in made] == [(18, 32), (6, 3), (25,), (18,), (18,)]
+
+
+@pytest.mark.parametrize(
+    ("named", "specs", "attrs", "wanted"),
+    [
+        (GATING, gating_specs(rows=2**31), {"k": 2}, "x: too many rows: got T=2147483648; allowed T <= 2147483647"),
+        (COMBINE, combine_specs(rows=2**30, k=2), {}, "expanded_y: too many rows: got N=2147483648; "
+                                                      "allowed N <= 2147483647"),
+    ],
+    ids=["gating", "combine"],
+)  # fmt: skip
+def test_more_rows_than_32_bits_count_are_refused(named, specs, attrs, wanted):
+    with pytest.raises(hybrid_ops.HybridOpsError) as caught:
+        check.call(named, "ascend910b", specs, attrs)
+    assert str(caught.value) == f"{named}: {wanted} on ascend910b"
