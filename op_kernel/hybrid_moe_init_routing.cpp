@@ -1,9 +1,7 @@
 // Counting sort of slots by expert, and the rows that go with them. A row of x is read once and written once
 // per active slot of its token.
-#include "hybrid_moe_init_routing_tiling.h"
-
-#include "common/buffers.h"
-#include "common/flat_store.h"
+#include "hybrid_moe_init_routing/count_scan.h"
+#include "hybrid_moe_init_routing/row_moves.h"
 
 namespace hybrid_ops {
 namespace routing {
@@ -18,20 +16,18 @@ using IntGlobal = AscendC::GlobalTensor<int32_t>;
 template <typename T>
 class Kernel {
  public:
-    __aicore__ inline explicit Kernel(const Data& data) : t_(data) {}
+    __aicore__ inline explicit Kernel(const Data& data) : t_(data), moves_(data) {}
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, GM_ADDR x, GM_ADDR experts, GM_ADDR expanded,
                                 GM_ADDR rows, GM_ADDR offsets, GM_ADDR slots, GM_ADDR rowExperts,
                                 GM_ADDR workspace) {
-        x_.SetGlobalBuffer((__gm__ T*)x);
+        moves_.Init(pipe, x, expanded);
         experts_.SetGlobalBuffer((__gm__ int32_t*)experts);
-        expanded_.SetGlobalBuffer((__gm__ T*)expanded);
         rowIdx_.SetGlobalBuffer((__gm__ int32_t*)rows);
         offsetsOut_.SetGlobalBuffer((__gm__ int32_t*)offsets);
         slotsOut_.SetGlobalBuffer((__gm__ int32_t*)slots);
         rowExpertsOut_.SetGlobalBuffer((__gm__ int32_t*)rowExperts);
         sharedCounts_.SetGlobalBuffer((__gm__ int32_t*)workspace);
-        pipe.InitBuffer(tiles_, 2, RoundUp(t_.tileWidth * sizeof(T), kBlockBytes) + 2 * kBlockBytes);
         Reserve(pipe, buffers_[0], ids_, t_.chunkRoom);
         Reserve(pipe, buffers_[1], rows_, t_.chunkRoom);
         Reserve(pipe, buffers_[2], counts_, t_.expertPitch);
@@ -40,14 +36,8 @@ class Kernel {
         const uint32_t window = t_.windowRows + kWindowRoom;
         Reserve(pipe, buffers_[5], windowSlots_, window < kWideSlots ? kWideSlots : window);
         Reserve(pipe, buffers_[6], windowExperts_, window);
-        Reserve(pipe, buffers_[7], zeros_, RoundUp(t_.tileWidth, kBlockBytes) + kBlockBytes);
-        if (t_.chunks == 1) Reserve(pipe, buffers_[8], slotOffsets_, t_.chunkRoom);
-        if (Scans()) {
-            for (uint32_t i = 0; i < 2; ++i)
-                Reserve(pipe, buffers_[11 + i], sums_[i], t_.expertPitch + kBlock);
-            Reserve(pipe, buffers_[13], index_, t_.expertPitch);
-            Reserve(pipe, buffers_[14], from_, t_.expertPitch);
-        }
+        if (t_.chunks == 1) Reserve(pipe, buffers_[7], slotOffsets_, t_.chunkRoom);
+        scan_.Init(pipe, t_.expertPitch);
         if (t_.shared == 0) return;
         Reserve(pipe, buffers_[8], others_, t_.countRows * t_.expertPitch);
         Reserve(pipe, buffers_[9], wideSlots_, kWideSlots * kBlock);
@@ -85,17 +75,13 @@ class Kernel {
             MakeMaps(core);
         }
         ClearIdleRows(core);
-        if (Narrow()) AscendC::DataCacheCleanAndInvalid<T, AscendC::CacheLine::ENTIRE_DATA_CACHE>(expanded_);
+        moves_.Finish();
     }
 
  private:
     static constexpr uint32_t kWindowRoom = 24;  // rows of an almost empty next window, and a repeated block
     static constexpr uint32_t kWideSlots = 256;
-    static constexpr uint32_t kMostScanned =
-        1088;  // counts of 1024 experts; local memory has no room for more
 
-    // No move carries a row: its elements are worked on one by one.
-    __aicore__ inline bool Narrow() const { return !Soc::kPaddedMoves && t_.width < LastBlock<T>::kBlock; }
     __aicore__ inline uint64_t FirstSlot(uint32_t chunk) const {
         return uint64_t(chunk) * t_.chunkTokens * t_.perToken;
     }
@@ -162,17 +148,7 @@ class Kernel {
 
     // offsets_: first row of each expert; next_: the row of this core's next slot of each expert.
     __aicore__ inline void MakeOffsets(bool store) {
-        if (Scans()) {
-            Order<HardEvent::S_V>();
-            ScanCounts();
-        } else {
-            int32_t sum = 0;
-            for (uint32_t e = 0; e < t_.expertPitch; ++e) {
-                offsets_.SetValue(e, sum);
-                sum += counts_.GetValue(e);
-            }
-            Order<HardEvent::S_V>();
-        }
+        scan_.Run(offsets_, counts_);
         if (t_.shared != 0) {
             AscendC::Add(next_, next_, offsets_, int32_t(t_.expertPitch));
         } else {
@@ -189,36 +165,6 @@ class Kernel {
             for (uint32_t e = whole; !Soc::kPaddedMoves && whole != 0 && e < n; ++e)
                 offsets_.SetValue(e, offsets_.GetValue(whole + kBlock + e - n));
         }
-    }
-
-    __aicore__ inline bool Scans() const { return t_.expertPitch <= kMostScanned; }
-    // offsets_: sums of the counts before each, from sums of ever more neighbours; indices before the first
-    // meet a block of zeros.
-    __aicore__ inline void ScanCounts() {
-        const int32_t n = int32_t(t_.expertPitch);
-        IntTensor src = sums_[0], dst = sums_[1];
-        AscendC::Duplicate(src, 0, int32_t(kBlock));
-        AscendC::Duplicate(dst, 0, int32_t(kBlock));
-        AscendC::Adds(src[kBlock], counts_, 0, n);
-        AscendC::CreateVecIndex(index_, int32_t(kBlock), uint32_t(n));
-        PipeBarrier<PIPE_V>();
-        AscendC::Muls(index_, index_, int32_t(sizeof(int32_t)), n);
-        PipeBarrier<PIPE_V>();
-        for (int32_t apart = 1; apart < n; apart *= 2) {
-            AscendC::Adds(from_, index_, -apart * int32_t(sizeof(int32_t)), n);
-            PipeBarrier<PIPE_V>();
-            AscendC::Maxs(from_, from_, 0, n);
-            PipeBarrier<PIPE_V>();
-            AscendC::Gather(dst[kBlock], src, from_.ReinterpretCast<uint32_t>(), uint32_t(0), uint32_t(n));
-            PipeBarrier<PIPE_V>();
-            AscendC::Add(dst[kBlock], dst[kBlock], src[kBlock], n);
-            PipeBarrier<PIPE_V>();
-            const IntTensor swap = src;
-            src = dst;
-            dst = swap;
-        }
-        AscendC::Sub(offsets_, src[kBlock], counts_, n);
-        PipeBarrier<PIPE_V>();
     }
 
     // Expanded rows of the chunk's slots, -1 for an inactive one; slots of the window's rows.
@@ -344,61 +290,13 @@ class Kernel {
                        to = end < lastToken_ ? end : lastToken_;
         const uint64_t column = uint64_t(part_) * t_.partWidth;
         const uint64_t last = part_ + 1 == t_.parts ? t_.width : column + t_.partWidth;
-        for (uint64_t token = from; token < to; ++token) {
-            const uint32_t slot = uint32_t(token - first) * t_.perToken;
-            if (Narrow()) {
-                CopyNarrow(token, slot);
-                continue;
-            }
-            for (uint64_t at = column; at < last;) {
-                const uint32_t n = Width(last - at);
-                LocalTensor<T> tile = tiles_.template AllocTensor<T>();
-                LoadElements(tile, x_[token * t_.width + at], n);
-                tiles_.EnQue(tile);
-                tile = tiles_.template DeQue<T>();
-                for (uint32_t j = 0; j < t_.perToken; ++j) {
-                    const int32_t row = rows_.GetValue(slot + j);
-                    if (row >= 0) StoreElements(expanded_[uint64_t(row) * t_.width + at], tile, n);
-                }
-                tiles_.FreeTensor(tile);
-                at += n;
-            }
-        }
+        for (uint64_t token = from; token < to; ++token)
+            moves_.Copy(token, rows_, uint32_t(token - first) * t_.perToken, column, last);
     }
-    // Columns of the next tile, leaving none or at least a block.
-    __aicore__ inline uint32_t Width(uint64_t left) const {
-        if (left <= t_.tileWidth) return uint32_t(left);
-        const uint64_t rest = left - t_.tileWidth;
-        return rest < LastBlock<T>::kBlock ? t_.tileWidth - LastBlock<T>::kBlock : t_.tileWidth;
-    }
-    __aicore__ inline void CopyNarrow(uint64_t token, uint32_t slot) {
-        for (uint32_t j = 0; j < t_.perToken; ++j) {
-            const int32_t row = rows_.GetValue(slot + j);
-            for (uint32_t c = 0; row >= 0 && c < t_.width; ++c)
-                expanded_.SetValue(uint64_t(row) * t_.width + c, x_.GetValue(token * t_.width + c));
-        }
-    }
-
     // Rows of no slot, behind all others: this core's share of them.
     __aicore__ inline void ClearIdleRows(uint32_t core) {
         const uint64_t idle = t_.slots - active_, cores = AscendC::GetBlockNum();
-        const uint64_t from = active_ + core * idle / cores, to = active_ + (core + 1) * idle / cores;
-        if (from == to) return;
-        AscendC::Duplicate(zeros_, static_cast<T>(0.0f),
-                           int32_t(RoundUp(t_.tileWidth, kBlockBytes) + kBlockBytes));
-        Order<HardEvent::V_MTE3>();
-        for (uint64_t row = from; row < to; ++row) {
-            for (uint64_t at = 0; at < t_.width;) {
-                const uint32_t n = Width(t_.width - at);
-                if (Narrow()) {
-                    for (uint32_t c = 0; c < n; ++c)
-                        expanded_.SetValue(row * t_.width + c, static_cast<T>(0.0f));
-                } else {
-                    StoreElements(expanded_[row * t_.width + at], zeros_, n);
-                }
-                at += n;
-            }
-        }
+        moves_.Clear(active_ + core * idle / cores, active_ + (core + 1) * idle / cores);
     }
     __aicore__ inline void StoreIdleMaps(uint32_t core) {
         const uint64_t idle = t_.slots - active_, cores = AscendC::GetBlockNum();
@@ -418,17 +316,15 @@ class Kernel {
     }
 
     const Data& t_;
-    AscendC::GlobalTensor<T> x_, expanded_;
+    RowMoves<T> moves_;
+    CountScan scan_;
     IntGlobal experts_, rowIdx_, offsetsOut_, slotsOut_, rowExpertsOut_, sharedCounts_;
-    AscendC::TQueBind<AscendC::TPosition::VECIN, AscendC::TPosition::VECOUT, 2> tiles_;
-    Buffer buffers_[15];
+    Buffer buffers_[11];
     IntTensor ids_, rows_;                        // of a chunk
     IntTensor counts_, next_, offsets_, others_;  // per expert
-    IntTensor sums_[2], index_, from_;            // per expert, for running sums
     IntTensor windowSlots_, windowExperts_;       // per expanded row
     IntTensor slotOffsets_;                       // per slot of the only chunk
     IntTensor wideSlots_, wideExperts_;           // a block each
-    LocalTensor<T> zeros_;
     Slice<int32_t> slice_;
     int64_t loaded_ = -1;  // chunk whose experts are in ids_
     uint64_t firstToken_, lastToken_, active_;
