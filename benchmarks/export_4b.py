@@ -1,6 +1,6 @@
 """Full-size export of Qwen3.5-4B: time, peak memory, files and nodes, by reference and by copy.
 
-    python benchmarks/export_4b.py [--weights reference|copy] [--component all|prefill|decode] [--folder DIR] [--keep]
+    python benchmarks/export_4b.py [--weights reference|copy] [--component all|prefill|decode] [--attention model|fixed|paged] [--folder DIR] [--keep]
 
 By reference: a checkpoint of the real size that holds nothing (a sparse file; references are not read), graphs beside
 it. By copy: a checkpoint filled with random numbers, copied to shards of 1 GB; needs 9 GB of disk, and 9 GB per graph,
@@ -95,6 +95,8 @@ def main() -> int:
     parser.add_argument("--weights", choices=("reference", "copy"), default="reference")
     parser.add_argument("--component", choices=("all", "prefill", "decode"), default="decode")
     parser.add_argument("--max-seq-len", type=int, default=None)
+    parser.add_argument("--attention", choices=("model", "fixed", "paged"), default="model")
+    parser.add_argument("--pages", type=int, default=None)
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--keep", action="store_true")
     given = parser.parse_args()
@@ -106,6 +108,8 @@ def main() -> int:
         command = [sys.executable, "-m", "hybrid_ops", "export", str(folder), "--out", str(out)]
         command += ["--weights", given.weights, "--component", given.component]
         command += ["--max-seq-len", str(given.max_seq_len)] if given.max_seq_len else []
+        command += ["--attention", given.attention]
+        command += ["--pages", str(given.pages)] if given.pages else []
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         start, load = time.perf_counter(), os.getloadavg()[0]
         code = subprocess.run(command, env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}).returncode

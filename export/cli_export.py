@@ -50,6 +50,22 @@ def export(
     chunk: Annotated[
         str, typer.Option(help="prefill: the chunk rule as Custom node or as subgraph of matrix products")
     ] = "node",
+    experts: Annotated[
+        str,
+        typer.Option(help="routed experts as node (operators, independent of the routing) or as subgraph"),
+    ] = "subgraph",
+    attention: Annotated[
+        str,
+        typer.Option(
+            help="decode: model (matrix products and softmax), paged (our operator over pages) or fixed "
+            "(our operator, capacity max-seq-len)"
+        ),
+    ] = "model",
+    pages: Annotated[int | None, typer.Option(help="paged: pages of each attention layer")] = None,
+    page_size: Annotated[int | None, typer.Option(help="paged: tokens of a page; 128 when absent")] = None,
+    table_width: Annotated[
+        int | None, typer.Option(help="paged: pages a sequence may have; pages when absent")
+    ] = None,
     private_domain: Annotated[bool, typer.Option(help="keep Custom nodes in a domain of their own")] = False,
     seed: Annotated[int, typer.Option(help="seed of random weights")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="2: prefill and decode at the same time")] = min(
@@ -91,6 +107,11 @@ def export(
             max_prompt=max_prompt,
             last_logits=last_logits,
             chunk=chunk,
+            experts=experts,
+            attention=attention,
+            pages=pages,
+            page_size=page_size,
+            table_width=table_width,
             weights=weights,
             seed=seed,
             private_domain=private_domain,

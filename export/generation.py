@@ -19,13 +19,16 @@ import torch
 
 from hybrid_ops import check
 from hybrid_ops.export import lite_rules, lite_run
-from hybrid_ops.export.decode import CHUNKS, EXPORTERS, build_decode, build_prefill
+from hybrid_ops.export.decode import CHUNKS, EXPERTS, EXPORTERS, build_decode, build_prefill
 from hybrid_ops.export.model_source import DTYPES, Source, open_source, without_weights
+from hybrid_ops.export.paged_decode import PAGE_SIZE, build_paged_decode, check_cache
 from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
 from hybrid_ops.export.save import save_model
 from hybrid_ops.export.weights import CheckpointWeights, RandomWeights, Weights, attach, fold_transposes
 
 COMPONENTS = ("prefill", "decode")
+ATTENTION = ("model", "paged", "fixed")
+BUILDERS: dict[str, Callable[..., onnx_ir.Model]] = {"prefill": build_prefill, "decode": build_decode}
 WEIGHTS = ("copy", "reference", "random")
 SHARD_BYTES = 1 << 30
 _ONNX_NAMES = {torch.float16: "FLOAT16", torch.float32: "FLOAT", torch.bfloat16: "BFLOAT16"}
@@ -73,6 +76,11 @@ def export_generation(
     max_prompt: int | None = None,
     last_logits: bool = False,
     chunk: str = "node",
+    experts: str = "subgraph",
+    attention: str = "model",
+    pages: int | None = None,
+    page_size: int | None = None,
+    table_width: int | None = None,
     weights: str | None = None,
     seed: int = 0,
     private_domain: bool = False,
@@ -85,6 +93,8 @@ def export_generation(
     `component`: prefill, decode or all; `dtype` of weights and activations: fp16, fp32, bf16. `weights`: "copy" (the
     default with a checkpoint; files of `shard_bytes` beside each graph), "reference" (data stay in the checkpoint, which
     must lie in `out`; the graphs then stand in `out` itself) or "random" (the default without one, from `seed`).
+    `attention` of the decode graph: "model" (matrix products and softmax), "paged" (our operator over `pages` pages of
+    `page_size` tokens a layer, named by tables of `table_width`) or "fixed" (our operator, capacity `max_seq_len`).
     Nothing of the weights is held in memory but the tensor being written, except by the "legacy" exporter. `stage(name)`
     is entered for every step and yields `tick(done, total)` in bytes. With `jobs` of 2 and more the prefill is exported
     by a process of its own meanwhile; the caller's module must then bear being imported there. For the rest see `export_decode`, `export_prefill`.
@@ -94,21 +104,27 @@ def export_generation(
     check.choice("export", "component", component, ("all", *COMPONENTS), soc)
     check.choice("export", "exporter", exporter, EXPORTERS, soc)
     check.choice("export", "chunk", chunk, CHUNKS, soc)
+    check.choice("export", "experts", experts, EXPERTS, soc)
+    check.choice("export", "attention", attention, ATTENTION, soc)
     check.choice("export", "dtype", dtype, tuple(DTYPES), soc)
+    cache = _cache(attention, component, max_seq_len, pages, page_size, table_width, soc)
     target = profile(target)
     if dtype == "bf16" and soc == "ascend310p":
         raise _refuse("dtype", "the SoC has no bfloat16", dtype, "fp16, fp32", soc)
     if shard_bytes < 1:
         raise _refuse("shard_bytes", "too small", shard_bytes, "1 or more", soc)
     source, out = open_source(model), Path(out)
+    if experts == "node" and not getattr(source.config, "num_experts", None):
+        raise _refuse("experts", "the model has no routed experts", experts, "subgraph", soc)
     kind = weights or ("random" if source.folder is None else "copy")
     check.choice("export", "weights", kind, WEIGHTS, soc)
     supply = _weights(source, kind, seed, exporter, out, soc)
     if component == "all" and jobs > 1:
         both: dict[str, Any] = {
             "target": target, "soc": soc, "exporter": exporter, "dtype": dtype, "max_seq_len": max_seq_len,
-            "max_prompt": max_prompt, "last_logits": last_logits, "chunk": chunk, "weights": kind, "seed": seed,
-            "private_domain": private_domain, "shard_bytes": shard_bytes,
+            "max_prompt": max_prompt, "last_logits": last_logits, "chunk": chunk, "experts": experts,
+            "attention": attention, "pages": pages, "page_size": page_size, "table_width": table_width,
+            "weights": kind, "seed": seed, "private_domain": private_domain, "shard_bytes": shard_bytes,
         }  # fmt: skip
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, spawn, lite_run.die_with_parent) as pool, stage("prefill"):
@@ -120,18 +136,18 @@ def export_generation(
         "soc": soc,
         "exporter": exporter,
         "max_seq_len": max_seq_len,
+        "experts": experts,
     }
     done = []
     for name in COMPONENTS if component == "all" else (component,):
         path = component_path(out, source.stem, name, flat=kind == "reference")
-        extra = (
-            {"max_prompt": max_prompt, "last_logits": last_logits, "chunk": chunk}
-            if name == "prefill"
-            else {}
-        )
+        extra: dict[str, Any] = cache
+        if name == "prefill":
+            extra = {"max_prompt": max_prompt, "last_logits": last_logits, "chunk": chunk}
+        build = BUILDERS[name] if name == "prefill" or attention == "model" else build_paged_decode
         seconds, start = {}, time.perf_counter()
         with stage(f"trace {name}"):
-            graph = _trace(source, name, DTYPES[dtype], supply, path.parent.resolve(), {**options, **extra})
+            graph = _trace(source, build, DTYPES[dtype], supply, path.parent.resolve(), {**options, **extra})
             if kind != "reference":
                 fold_transposes(graph)
         seconds["trace"] = time.perf_counter() - start
@@ -150,6 +166,31 @@ def export_generation(
     return done
 
 
+def _cache(
+    attention: str,
+    component: str,
+    max_seq_len: int | None,
+    pages: int | None,
+    page_size: int | None,
+    table_width: int | None,
+    soc: str,
+) -> dict[str, Any]:
+    """What the decode graph's builder is told of its cache; with pages, max_seq_len is the prefill graph's alone."""
+    if attention == "paged":
+        capacity = max_seq_len if component == "decode" else None
+        sizes = {"pages": pages, "page_size": PAGE_SIZE if page_size is None else page_size}
+        check_cache(max_seq_len=capacity, table_width=table_width, soc=soc, **sizes)
+        return {"max_seq_len": None, "table_width": table_width, **sizes}
+    for name, value in (("pages", pages), ("page_size", page_size), ("table_width", table_width)):
+        if value is not None:
+            raise _refuse(
+                name, f"there are no pages with attention {attention}", value, "attention paged", soc
+            )
+    if attention == "fixed":
+        check_cache(max_seq_len=max_seq_len, pages=None, page_size=1, table_width=None, soc=soc)
+    return {}
+
+
 def _weights(source: Source, kind: str, seed: int, exporter: str, out: Path, soc: str) -> Weights:
     if kind == "random":
         return RandomWeights(seed)
@@ -165,9 +206,13 @@ def _weights(source: Source, kind: str, seed: int, exporter: str, out: Path, soc
 
 
 def _trace(
-    source: Source, name: str, dtype: torch.dtype, supply: Weights, base: Path, options: dict[str, Any]
+    source: Source,
+    build: Callable[..., onnx_ir.Model],
+    dtype: torch.dtype,
+    supply: Weights,
+    base: Path,
+    options: dict[str, Any],
 ) -> onnx_ir.Model:
-    build = build_prefill if name == "prefill" else build_decode
     model, mode = without_weights(source, dtype)
     kind = onnx_ir.DataType[_ONNX_NAMES[dtype]].numpy()
     for parameter, value in model.named_parameters():  # what does not fit is refused before the long work

@@ -17,7 +17,13 @@ import torch
 from hybrid_ops import contract, runtime
 from hybrid_ops.contract import Op
 from hybrid_ops.export import cann_ops, cann_torch, chunk_graph
-from hybrid_ops.export.custom_node import OP_TYPE, PRIVATE_DOMAIN, PRIVATE_VERSION
+from hybrid_ops.export.custom_node import (
+    OP_TYPE,
+    PRIVATE_DOMAIN,
+    PRIVATE_VERSION,
+    axes_of_rank,
+    find_op,
+)
 from hybrid_ops.export.onnx_export import NAMESPACE, PRESENT, finish
 from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile
 
@@ -63,8 +69,52 @@ def export_module_legacy(
         free = (dynamic_axes or {}).get(name, {})  # the tracer loses sizes, and makes up names for them
         value.shape = onnx_ir.Shape([free.get(axis, size) for axis, size in enumerate(tensor.shape)])
     common_passes.ShapeInferencePass()(model)
+    while complete_sizes(model):  # what one node's outputs tell, the operators behind it pass on to the next
+        common_passes.ShapeInferencePass()(model)
     onnxscript.optimizer.optimize_ir(model)
     return finish(model, target)
+
+
+def complete_sizes(model: onnx_ir.Model) -> int:
+    """Give outputs of Custom nodes the sizes that the contract derives from their inputs (in place); how many were new.
+
+    While tracing, a size behind a reshape of a dynamic input is unknown; shape inference finds it later.
+    """
+    new = 0
+    for node in model.graph.all_nodes():
+        op = find_op(node.attributes["type"].as_string()) if node.op_type == OP_TYPE else None
+        if op is None:
+            continue
+        axes = {name: size for name, size in whole_attributes(node, op).items() if isinstance(size, int)}
+        for name, value in zip(node.attributes[PRESENT].as_strings(), node.inputs, strict=True):
+            sizes = [] if value is None or value.shape is None else list(value.shape)
+            for word, size in zip(axes_of_rank(op.input(name), len(sizes)) or (), sizes, strict=False):
+                axis, solved = contract.axis_from(word, size) if isinstance(size, int) else (None, None)
+                if axis is not None and solved is not None:
+                    axes[axis] = solved
+        for tensor, output in zip(op.outputs, node.outputs, strict=True):
+            words = tensor.axes[0] if output.shape is None else axes_of_rank(tensor, len(output.shape))
+            if words is None:
+                continue
+            old = list(output.shape or [None] * len(words))
+            sizes = [
+                size if isinstance(size, int) else contract.known_size(word, axes)
+                for word, size in zip(words, old, strict=True)
+            ]
+            found = sum(
+                isinstance(a, int) and not isinstance(b, int) for a, b in zip(sizes, old, strict=True)
+            )
+            if found:
+                output.shape = onnx_ir.Shape([b if a is None else a for a, b in zip(sizes, old, strict=True)])
+                new += found
+    return new
+
+
+def whole_attributes(node: onnx_ir.Node, op: Op) -> dict[str, Any]:
+    """The node's whole-number attributes, defaults where it has none."""
+    return contract.whole_attrs(
+        op, {a.name: node.attributes[a.name].value for a in op.attrs if a.name in node.attributes}
+    )
 
 
 @contextmanager

@@ -17,19 +17,25 @@ import onnx
 import torch
 
 from hybrid_ops import check, runtime
-from hybrid_ops.export import accuracy, decode, decode_graph, lite_rules, prefill_graph
+from hybrid_ops.export import accuracy, decode, decode_graph, lite_rules, paged_decode, prefill_graph
 from hybrid_ops.export.decode import CHUNKS, EXPORTERS
 from hybrid_ops.export.graph_view import Graph
 from hybrid_ops.export.profiles import PROFILES
 from hybrid_ops.export.run_graph import GraphRunner
-from hybrid_ops.models import gated_delta
+from hybrid_ops.models import experts, gated_delta
 from hybrid_ops.models.cached import forward
 from hybrid_ops.models.families import FAMILIES
+from hybrid_ops.models.paged_step import pool_dtype
+from hybrid_ops.paged import HostPlan
 
 CAPACITY = 96
 PROMPTS = (21, 1, 70)  # tokens: the one that is continued; below the convolution's memory; above one chunk
 STEPS = 16
 CACHES = ("growing", "fixed")
+PLANS = {  # of one sequence; the pages stand in no order
+    "paged": HostPlan(16, 6, [[2, 0, 3, 1, 5, 4]], [CAPACITY], [], []),
+    "fixed": HostPlan(CAPACITY, 1, [[0]], [CAPACITY], [], []),
+}
 # Kinds whose number says what a graph computes; the exporters differ in how they write shapes and elementwise parts.
 WORK = (
     "MatMul",
@@ -44,12 +50,15 @@ WORK = (
     "Exp",
     "Cos",
 )
+ATTENTION_NODES = ("HybridReshapeAndCache", "HybridPagedAttention")
+EXPERT_NODES = ("HybridMoeGatingTopK", "HybridMoeInitRouting", "HybridMoeSwiGluExperts", "HybridMoeCombine")
+POOLS = ("past_key_cache", "past_value_cache")
 RULES = {"prefill": gated_delta.CHUNK_TYPE, "decode": gated_delta.OP_TYPE}
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way to export one graph of one family."""
+    """One way to export one graph of one family; `ours`: attention and routed experts are operators too (cache: PLANS)."""
 
     family: str
     component: str
@@ -57,10 +66,12 @@ class Form:
     cache: str
     profile: str
     chunk: str = CHUNKS[0]  # of the prefill
+    ours: bool = False
 
     def __str__(self) -> str:
         parts = [self.family, self.component, self.exporter, self.cache, self.profile]
-        return " ".join([*parts, self.chunk] if self.component == "prefill" else parts)
+        parts += [self.chunk] if self.component == "prefill" else []
+        return " ".join([*parts, "ours"] if self.ours else parts)
 
     @property
     def capacity(self) -> int | None:
@@ -80,6 +91,7 @@ class Trial:
     states: accuracy.Agreement = accuracy.PERFECT
     attributes: list[dict[str, Any]] = field(default_factory=list)
     work: dict[str, int] = field(default_factory=dict)  # nodes by WORK, Gemm as MatMul
+    hazards: list[dict[str, Any]] = field(default_factory=list)  # of the simulator
     seconds: float = 0.0
     refusal: str = ""
     faults: list[str] = field(default_factory=list)
@@ -91,6 +103,12 @@ def forms(families: Sequence[str] = tuple(FAMILIES)) -> Iterator[Form]:
         for component, chunks in (("prefill", CHUNKS), ("decode", CHUNKS[:1])):
             for values in itertools.product(EXPORTERS, CACHES, PROFILES, chunks):
                 yield Form(family, component, *values)
+
+
+def all_ours(families: Sequence[str] = tuple(FAMILIES)) -> Iterator[Form]:
+    """All forms of a decode graph in which every layer's work is an operator of this package."""
+    for values in itertools.product(families, ("decode",), EXPORTERS, PLANS, PROFILES):
+        yield Form(*values, ours=True)
 
 
 def corners(every: Sequence[Form]) -> list[Form]:
@@ -108,31 +126,41 @@ def corners(every: Sequence[Form]) -> list[Form]:
     return chosen
 
 
-def run(model: Any, form: Form, folder: Path, *, soc: str = "ascend310p") -> Trial:
-    """Export `model` in one form into `folder`, check the file, run it; Custom nodes as their NumPy meaning."""
+def run(
+    model: Any, form: Form, folder: Path, *, soc: str = "ascend310p", backend: str = "reference"
+) -> Trial:
+    """Export `model` in one form into `folder`, check the file, run it: Custom nodes as NumPy or in the simulator."""
     trial, start = Trial(form), time.perf_counter()
     path = folder / f"{str(form).replace(' ', '-')}.onnx"
     options: dict[str, Any] = {
         "target": form.profile,
         "soc": soc,
         "exporter": form.exporter,
-        "max_seq_len": form.capacity,
     }
+    if form.ours:
+        plan = PLANS[form.cache]
+        sizes = {"pages": plan.pages, "page_size": plan.page_size, "table_width": len(plan.tables[0])}
+        options |= sizes if form.cache == "paged" else {"max_seq_len": CAPACITY}
+        options["experts"] = "node"
+    else:
+        options["max_seq_len"] = form.capacity
     with runtime.using(backend="reference"):
         try:
             if form.component == "prefill":
                 decode.export_prefill(model, path, chunk=form.chunk, max_prompt=CAPACITY, **options)
+            elif form.ours:
+                paged_decode.export_paged_decode(model, path, **options)
             else:
                 decode.export_decode(model, path, **options)
         except check.HybridOpsError as error:
             trial.refusal = str(error)
             return trial
         _describe(trial, path, model, soc)
-        runner = GraphRunner(path, backend="reference", soc=soc)
+        runner = GraphRunner(path, backend=backend, soc=soc)
         if form.component == "prefill":
             _prefill(trial, runner, model, soc)
         else:
-            _decode(trial, runner, model)
+            _decode(trial, runner, model, soc)
     _judge(trial)
     trial.seconds = time.perf_counter() - start
     return trial
@@ -157,18 +185,44 @@ def _describe(trial: Trial, path: Path, model: Any, soc: str) -> None:
     form, wanted = trial.form, {}
     if form.component == "decode" or form.chunk == "node":
         wanted[RULES[form.component]] = layers["linear_attention"]
-    if form.component == "decode" and form.capacity and PROFILES[form.profile].scatter:
+    if form.ours:
+        sparse = sum(experts.is_sparse(layer.mlp) for layer in model.model.layers)
+        wanted |= dict.fromkeys(ATTENTION_NODES, layers["full_attention"])
+        wanted |= dict.fromkeys(EXPERT_NODES, sparse) if sparse else {}
+    elif form.component == "decode" and form.capacity and PROFILES[form.profile].scatter:
         wanted["Scatter"] = 2 * layers["full_attention"]
     if trial.customs != wanted:
         trial.faults.append(f"Custom nodes: {trial.customs} instead of {wanted}")
 
 
-def _compare(trial: Trial, got: dict[str, Any], logits: torch.Tensor, cache: Any, model: Any) -> None:
-    """Keep the worst agreement of logits and of states."""
+def _states(form: Form, cache: Any, model: Any, soc: str) -> dict[str, torch.Tensor]:
+    """The past_* inputs that the graph of `form` takes for a transformers cache."""
+    if not form.ours:
+        return decode_graph.states_from_cache(cache, model.config, form.capacity)
+    dtype = pool_dtype(next(model.parameters()).dtype, soc)
+    return paged_decode.pools_from_cache(cache, model.config, PLANS[form.cache], dtype)
+
+
+def _inputs(form: Form, token: int, past: int, states: dict[str, torch.Tensor]) -> dict[str, Any]:
+    if not form.ours:
+        inputs = decode_graph.step_inputs(token, past, states, form.capacity)
+    else:
+        plan = PLANS[form.cache] if form.cache == "paged" else None
+        inputs = paged_decode.paged_step_inputs(token, past, states, plan)
+    return {name: value.numpy() for name, value in inputs.items()}
+
+
+def _compare(
+    trial: Trial, got: dict[str, Any], logits: torch.Tensor, cache: Any, model: Any, soc: str
+) -> None:
+    """Keep the worst agreement of logits and of states; of a pool of pages, the slots that have a token."""
     trial.logits = trial.logits.worse(accuracy.agreement(got["logits"], logits.numpy()))
-    states = decode_graph.states_from_cache(cache, model.config, trial.form.capacity)
-    for name, value in states.items():
-        found = accuracy.agreement(got[name.replace("past", "present")], value.numpy())
+    for name, value in _states(trial.form, cache, model, soc).items():
+        mine, theirs = got[name.replace("past", "present")], value.numpy()
+        if name in POOLS:
+            written = theirs.astype(bool).any((-1, -2))
+            mine, theirs = mine[written], theirs[written]
+        found = accuracy.agreement(mine, theirs)
         trial.states = trial.states.worse(found)
 
 
@@ -176,17 +230,17 @@ def _past(outputs: dict[str, Any]) -> dict[str, torch.Tensor]:
     return {n.replace("present", "past"): torch.as_tensor(v) for n, v in outputs.items() if n != "logits"}
 
 
-def _decode(trial: Trial, runner: GraphRunner, model: Any) -> None:
+def _decode(trial: Trial, runner: GraphRunner, model: Any, soc: str) -> None:
     """From the model's states after a prompt, graph and model each go on with their own tokens."""
-    ids, capacity = prompt(PROMPTS[0], model.config.vocab_size), trial.form.capacity
+    ids = prompt(PROMPTS[0], model.config.vocab_size)
     logits, cache = forward(model, ids)
-    states = decode_graph.states_from_cache(cache, model.config, capacity)
+    states = _states(trial.form, cache, model, soc)
     ours = theirs = int(logits[0, -1].argmax())
     for step in range(STEPS):
-        inputs = decode_graph.step_inputs(ours, ids.shape[1] + step, states, capacity)
-        got = runner.run({name: value.numpy() for name, value in inputs.items()})
+        got = runner.run(_inputs(trial.form, ours, ids.shape[1] + step, states))
+        trial.hazards += [h for launch in runner.launches for h in launch.hazards if h["severity"] != "note"]
         logits, cache = forward(model, torch.tensor([[theirs]]), cache)
-        _compare(trial, got, logits, cache, model)
+        _compare(trial, got, logits, cache, model, soc)
         states, ours, theirs = _past(got), int(got["logits"][0, -1].argmax()), int(logits[0, -1].argmax())
         if ours != theirs:
             return
@@ -200,7 +254,7 @@ def _prefill(trial: Trial, runner: GraphRunner, model: Any, soc: str) -> None:
         ids = prompt(length, model.config.vocab_size)
         got = runner.run({n: v.numpy() for n, v in prefill_graph.prompt_inputs(model, ids).items()})
         logits, cache = forward(model, ids)
-        _compare(trial, got, logits, cache, model)
+        _compare(trial, got, logits, cache, model, soc)
     step = decode_graph.DecodeStep(model, soc=soc, capacity=capacity)
     states, ours, theirs = _past(got), int(got["logits"][0, -1].argmax()), int(logits[0, -1].argmax())
     for index in range(STEPS):
@@ -217,6 +271,7 @@ def _prefill(trial: Trial, runner: GraphRunner, model: Any, soc: str) -> None:
 def _judge(trial: Trial) -> None:
     for finding in trial.findings:
         trial.faults.append(f"checker: {finding}")
+    trial.faults += [f"simulator: {hazard}" for hazard in trial.hazards]
     for name, found in (("logits", trial.logits), ("states", trial.states)):
         if not found.within(accuracy.bound_of(name)):
             trial.faults.append(f"{name}: {found} outside {accuracy.bound_of(name)}")

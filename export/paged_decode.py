@@ -15,7 +15,7 @@ import torch
 
 from hybrid_ops import check
 from hybrid_ops.export import legacy_export
-from hybrid_ops.export.decode import EXPORTERS, decode_example
+from hybrid_ops.export.decode import EXPERTS, EXPORTERS, decode_example
 from hybrid_ops.export.decode_graph import DecodeStep, states_from_cache, step_inputs
 from hybrid_ops.export.hybrid_graph import text_config
 from hybrid_ops.export.onnx_export import export_module
@@ -23,8 +23,10 @@ from hybrid_ops.export.profiles import DEFAULT_PROFILE, Profile, profile
 from hybrid_ops.export.save import save_model
 from hybrid_ops.models.paged_step import paged_attention_step, pool_dtype
 from hybrid_ops.models.qwen3_5 import linear_attention_step
+from hybrid_ops.models.releases import check_release
 from hybrid_ops.paged.host_plan import HostPlan
 
+PAGE_SIZE = 128
 STATES = ("conv_states", "recurrent_states", "key_cache", "value_cache")
 PAST = tuple(f"past_{name}" for name in STATES)
 OUTPUT_NAMES = ("logits", *(f"present_{name}" for name in STATES))
@@ -46,8 +48,10 @@ class PagedDecodeStep(DecodeStep):
     pool has one page per layer, and the token goes to slot context_lens - 1.
     """
 
-    def __init__(self, model: Any, *, soc: str = "ascend310p", accepted: bool = True) -> None:
-        super().__init__(model, soc=soc, accepted=accepted)
+    def __init__(
+        self, model: Any, *, soc: str = "ascend310p", accepted: bool = True, node_experts: bool = False
+    ) -> None:
+        super().__init__(model, soc=soc, accepted=accepted, node_experts=node_experts)
         self.full = sum(hasattr(layer, "self_attn") for layer in self.model.layers)
         self.first: torch.Tensor
         self.register_buffer("first", torch.zeros(1, dtype=torch.int32), persistent=False)
@@ -150,11 +154,35 @@ def build_paged_decode(
     exporter: str = "dynamo",
     max_seq_len: int | None = None,
     pages: int | None = None,
-    page_size: int = 128,
+    page_size: int = PAGE_SIZE,
     table_width: int | None = None,
+    experts: str = "subgraph",
+    **options: Any,
 ) -> onnx_ir.Model:
-    """`export_paged_decode` without writing."""
-    check.choice("export", "exporter", exporter, EXPORTERS)
+    """`export_paged_decode` without writing; `options` go to the exporter."""
+    check_release("export")
+    soc = check.find_soc(None, soc)
+    check.choice("export", "exporter", exporter, EXPORTERS, soc)
+    check.choice("export", "experts", experts, EXPERTS, soc)
+    check_cache(max_seq_len=max_seq_len, pages=pages, page_size=page_size, table_width=table_width, soc=soc)
+    if max_seq_len is not None:
+        sizes: dict[str, Any] = {"pages": 1, "page_size": max_seq_len, "table_width": None}
+    else:
+        sizes = {"pages": pages, "page_size": page_size, "table_width": table_width or pages}
+    target = profile(target)
+    step = PagedDecodeStep(model, soc=soc, accepted=target.gaps, node_experts=experts == "node")
+    example = paged_example(model, soc, **sizes)
+    names = CONTIGUOUS_INPUTS if max_seq_len is not None else PAGED_INPUTS
+    example = {name: example[name] for name in names}
+    if exporter == "legacy":
+        return legacy_export.export_module_legacy(step, example, output_names=OUTPUT_NAMES, target=target)
+    return export_module(step, example, output_names=OUTPUT_NAMES, target=target, **options)
+
+
+def check_cache(
+    *, max_seq_len: int | None, pages: int | None, page_size: int, table_width: int | None, soc: str
+) -> None:
+    """HybridOpsError unless the sizes describe one cache: of fixed capacity, or of pages."""
     if (max_seq_len is None) == (pages is None):
         got = f"max_seq_len {max_seq_len} and pages {pages}"
         raise _refuse("pages", "one kind of cache is needed", got, "either max_seq_len or pages", soc)
@@ -166,29 +194,17 @@ def build_paged_decode(
     ):
         if value is not None and value < 1:
             raise _refuse(name, "too small", value, "1 or more", soc)
-    if max_seq_len is not None:
-        sizes: dict[str, Any] = {"pages": 1, "page_size": max_seq_len, "table_width": None}
-    else:
-        sizes = {"pages": pages, "page_size": page_size, "table_width": table_width or pages}
-    target = profile(target)
-    step = PagedDecodeStep(model, soc=soc, accepted=target.gaps)
-    example = paged_example(model, soc, **sizes)
-    names = CONTIGUOUS_INPUTS if max_seq_len is not None else PAGED_INPUTS
-    example = {name: example[name] for name in names}
-    if exporter == "legacy":
-        return legacy_export.export_module_legacy(step, example, output_names=OUTPUT_NAMES, target=target)
-    return export_module(step, example, output_names=OUTPUT_NAMES, target=target)
 
 
 def export_paged_decode(
     model: Any, path: str | Path, *, private_domain: bool = False, **options: Any
 ) -> Path:
-    """Export one decode step whose every layer runs on our operators to `path`; returns the path.
+    """Export one decode step whose every mixer runs on our operators to `path`; returns the path.
 
     With `max_seq_len` L the key and value caches are [n_full, L, KH, D] and context_lens says how many tokens they hold,
     the current one included. With `pages` P and `page_size` they are pools [n_full * P, page_size, KH, D], and block_tables
     [1, `table_width`] and slot_mapping [1] say where the sequence stands in layer 0's pages. `target`,
-    `soc`, `exporter` as for `export_decode`.
+    `soc`, `exporter`, `experts` as for `export_decode`: with experts="node" all layers of a sparse model are operators.
     """
     return save_model(build_paged_decode(model, **options), path, private_domain=private_domain)
 
@@ -201,7 +217,18 @@ def pools_from_cache(
     `plan` names pages of one layer; slots that no token has are zero.
     """
     states = states_from_cache(cache, config)
-    columns = states.pop("past_kv_cache")[:, 0].transpose(1, 2)  # [2 * n_full, tokens, KH, D]
+    return states | pools_from_columns(states.pop("past_kv_cache"), plan, dtype)
+
+
+def pools_from_columns(
+    kv_cache: torch.Tensor, plan: HostPlan, dtype: torch.dtype = torch.float16, length: int | None = None
+) -> dict[str, torch.Tensor]:
+    """past_key_cache and past_value_cache from a prefill graph's present_kv_cache [2 * n_full, 1, KH, S, D].
+
+    `length` tokens are taken, all S when absent (a prefill graph of fixed capacity pads); for the rest see `pools_from_cache`.
+    """
+    states: dict[str, torch.Tensor] = {}
+    columns = kv_cache[:, 0, :, :length].transpose(1, 2)  # [2 * n_full, tokens, KH, D]
     tokens = torch.arange(columns.shape[1])
     slot = (
         torch.tensor(plan.tables[0].tolist())[tokens // plan.page_size] * plan.page_size

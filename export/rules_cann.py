@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hybrid_ops import contract
 from hybrid_ops.contract import Op
 from hybrid_ops.export import cann_ops
 from hybrid_ops.export.graph_view import CustomNode, Graph
@@ -71,16 +72,25 @@ def text_or_bool(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iter
             yield attr.name, f"{value!r} arrives as a bool", "use another word"
 
 
-@rule("A11b", "W", "outputs have the type of the first input", scope="contract", until=(2, 9))
-def first_input_type(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
-    first = graph.value(node.present[0]).dtype if node.present else ""
-    for name in node.proto.output:
-        got = graph.value(name).dtype
-        if first and got and got != first:
+@rule(
+    "A11b",
+    "S",
+    "outputs have the type that the package's InferDataType gives",
+    scope="contract",
+    until=(2, 9),
+)
+def inferred_type(node: CustomNode, graph: Graph, target: Target, op: Op) -> Iterator[Problem]:
+    """Before 2.9 a node has no word for its outputs' types: GE asks the package, whose answer is the contract's."""
+    if cann_ops.find(node.type):
+        return
+    bound = {name: graph.value(tensor).dtype for name, tensor in node.bound(target.gaps).items()}
+    for tensor, name in zip(op.outputs, node.proto.output, strict=False):
+        wanted, got = contract.inferred_dtype(op, tensor, bound), graph.value(name).dtype if name else ""
+        if wanted and got and got != wanted:
             yield (
                 name,
-                f"is {got}, the first input {first}: only the package's InferDataType can say so",
-                "install a package that has it",
+                f"is {got} in the graph, InferDataType gives {wanted}",
+                "cast behind the node, not in it",
             )
 
 

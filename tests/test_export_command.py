@@ -29,6 +29,7 @@ from hybrid_ops.export import (  # noqa: E402
     check_file,
     decode_graph,
     generation,
+    paged_decode,
     prefill_graph,
     save,
     weights,
@@ -36,7 +37,9 @@ from hybrid_ops.export import (  # noqa: E402
 from hybrid_ops.export.accuracy import agreement, bound_of  # noqa: E402
 from hybrid_ops.export.checkpoint import Checkpoint  # noqa: E402
 from hybrid_ops.export.cli_export import app  # noqa: E402
+from hybrid_ops.export.graph_view import Graph  # noqa: E402
 from hybrid_ops.models.families import small_model  # noqa: E402
+from hybrid_ops.paged import HostPlan  # noqa: E402
 
 HEADS = {f"linear_{name}": size for name, size in (("num_key_heads", 2), ("num_value_heads", 4))}
 HEADS |= {"linear_key_head_dim": 32, "linear_value_head_dim": 32}
@@ -271,6 +274,81 @@ def test_bad_sources(folder, tmp_path):
     file.unlink()
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone.safetensors"}}')
     refused("export: checkpoint: file is missing: got .*gone.safetensors")
+
+
+def command(*words: object) -> tuple[int, str]:
+    found = CliRunner().invoke(app, [str(word) for word in words])
+    return found.exit_code, str(found.exception or found.output)
+
+
+def small_config(tmp_path, family: str):
+    config = small_model(family, **HEADS).config
+    config.save_pretrained(tmp_path)
+    return tmp_path / "config.json"
+
+
+def test_all_layers_as_operators(tmp_path):
+    """Prefill with experts as nodes, decode with experts and pages; the states of one go into the other."""
+    config, out = small_config(tmp_path, "qwen3_next"), tmp_path / "out"
+    words = ("--attention", "paged", "--pages", 4, "--page-size", 8, "--table-width", 3, "--experts", "node")
+    common = ("--exporter", "legacy", "--dtype", "fp32", "--max-prompt", 24, "--jobs", 1)
+    assert command(config, "--out", out, *words, *common)[0] == 0
+    prefill, decode = (out / name / f"qwen3_next_llm_{name}.onnx" for name in generation.COMPONENTS)
+    kinds = [{node.type for node in Graph(onnx.load(path)).custom_nodes} for path in (prefill, decode)]
+    assert kinds[1] - kinds[0] == {"RecurrentGatedDeltaRule", "HybridReshapeAndCache", "HybridPagedAttention"}
+    assert {"ChunkGatedDeltaRule", "HybridMoeSwiGluExperts"} <= kinds[0] and len(kinds[1]) == 7
+    inputs = {v.name: v for v in onnx.load(decode).graph.input}
+    shape = [d.dim_value for d in inputs["past_key_cache"].type.tensor_type.shape.dim]
+    assert shape == [4, 8, 2, 32] and "attention_mask" not in inputs
+
+    ids = torch.arange(3, 20)
+    plan = HostPlan(8, 4, [[2, 0, 3]], [24], [], [])
+    first, second = (GraphRunner(path, backend="reference") for path in (prefill, decode))
+    text = {"input_ids": ids[None], "attention_mask": torch.ones(1, 17, dtype=torch.long)}
+    text["position_ids"] = torch.arange(17).expand(4, 1, 17)
+    got = {n: torch.from_numpy(v) for n, v in first.run({n: v.numpy() for n, v in text.items()}).items()}
+    states = paged_decode.pools_from_columns(got["present_kv_cache"], plan)
+    states |= {f"past_{n}": got[f"present_{n}"] for n in ("conv_states", "recurrent_states")}
+    given = paged_decode.paged_step_inputs(7, 17, states, plan)
+    step = second.run({name: value.numpy() for name, value in given.items()})
+    text = {"input_ids": torch.cat([ids, torch.tensor([7])])[None]}
+    text["attention_mask"] = torch.ones(1, 18, dtype=torch.long)
+    text["position_ids"] = torch.arange(18).expand(4, 1, 18)
+    whole = first.run({name: value.numpy() for name, value in text.items()})
+    assert agreement(step["logits"][0, 0], whole["logits"][0, -1]).within(bound_of("logits"))
+
+
+@pytest.mark.parametrize(
+    "words, text",
+    [
+        (("--experts", "loop"), "experts: not a known choice: got 'loop'; allowed subgraph, node"),
+        (("--attention", "flash"), "attention: not a known choice: got 'flash'; allowed model, paged, fixed"),
+        (("--experts", "node"), "experts: the model has no routed experts: got node; allowed subgraph"),
+        (
+            ("--attention", "paged"),
+            "pages: one kind of cache is needed: got max_seq_len None and pages None; allowed either max_seq_len or pages",
+        ),
+        (("--attention", "paged", "--pages", 0), "pages: too small: got 0; allowed 1 or more"),
+        (
+            ("--attention", "paged", "--pages", 4, "--max-seq-len", 64),
+            "pages: one kind of cache is needed: got max_seq_len 64 and pages 4; allowed either max_seq_len or pages",
+        ),
+        (
+            ("--attention", "fixed"),
+            "pages: one kind of cache is needed: got max_seq_len None and pages None; allowed either max_seq_len or pages",
+        ),
+        (
+            ("--attention", "fixed", "--max-seq-len", 64, "--page-size", 8),
+            "page_size: there are no pages with attention fixed: got 8; allowed attention paged",
+        ),
+        (("--pages", 4), "pages: there are no pages with attention model: got 4; allowed attention paged"),
+    ],
+)
+def test_refused_forms(words, text, tmp_path):
+    code, said = command(
+        small_config(tmp_path, "qwen3_5"), "--out", tmp_path / "out", "--component", "decode", *words
+    )
+    assert code and said.startswith(f"export: {text} on ") and not (tmp_path / "out").exists()
 
 
 def test_links_are_not_referenced(folder, tmp_path):

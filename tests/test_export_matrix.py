@@ -41,6 +41,23 @@ def test_the_graph_is_the_model(form, tmp_path):
     assert trial.tokens == matrix.STEPS and trial.logits != accuracy.PERFECT != trial.states
 
 
+OURS = [
+    matrix.Form("qwen3_next", "decode", "dynamo", "paged", "lite-2.9", ours=True),
+    matrix.Form("qwen3_5_moe", "decode", "legacy", "fixed", "lite-2.4", ours=True),
+    matrix.Form("qwen3_5_moe", "decode", "legacy", "paged", "lite-2.7", ours=True),
+]
+
+
+@pytest.mark.parametrize("form", OURS, ids=str)
+def test_a_graph_of_our_operators_alone(form, tmp_path):
+    """Gated delta rule, attention and experts together, in the simulator: clean, counted, 16 greedy tokens the model's."""
+    assert form in set(matrix.all_ours())
+    trial = matrix.run(model_of(form.family), form, tmp_path, backend="sim")
+    assert not trial.refusal and trial.faults == [] and trial.hazards == []
+    assert sum(trial.customs.values()) == 2 + 2 + 4 * 3
+    assert trial.tokens == matrix.STEPS and trial.logits != accuracy.PERFECT != trial.states
+
+
 def test_a_trial_finds_what_differs(tmp_path, monkeypatch):
     """The trial fails on a graph of another model, and passes a refusal on."""
     form = matrix.Form("qwen3_5", "decode", "legacy", "growing", "lite-2.9")

@@ -116,6 +116,21 @@ def test_dtype_inference_follows_inputs_that_are_not_legal_yet():
     assert {n: s.dtype for n, s in host.infer(RGDR, given).items()} == {"out": "float32", "state": "float32"}
 
 
+@pytest.mark.parametrize("name", sorted(contract.load()))
+def test_inferred_dtypes_are_known_to_the_checker(name):
+    """What export's checker expects of a package: the answer of InferDataType itself, for every legal column."""
+    op = contract.load()[name]
+    whole = {a.name: max(a.default or 0, 1) for a in op.attrs if a.type == "int"}
+    whole |= {a.name: 1.0 if a.type == "float" else True for a in op.attrs if a.required and a.type != "int"}
+    for soc in contract.socs():
+        for column in range(op.columns(soc)):
+            kinds = {t.name: t.dtypes[soc][column] for t in op.inputs}
+            given = {t.name: Spec((-1,) * len(t.axes[0]), kinds[t.name]) for t in op.inputs}
+            wanted = {n: spec.dtype for n, spec in host.infer(op, given, whole).items()}
+            assert {t.name: contract.inferred_dtype(op, t, kinds) for t in op.outputs} == wanted
+            assert wanted == contract.output_dtypes(op, soc, column)
+
+
 def test_shape_inference_refuses_without_a_chip():
     text = refusal(host.infer, RGDR, changed("key", Spec((3, 2, 32), "float16")))
     assert text == (

@@ -249,6 +249,21 @@ def output_dtypes(op: Op, soc: str, column: int) -> dict[str, str]:
     return {t.name: t.dtypes[soc][column] for t in op.outputs}
 
 
+def inferred_dtype(op: Op, tensor: Tensor, given: Mapping[str, str]) -> str:
+    """Dtype of an output as the package's InferDataType says it (op_host/infer.h), "" where an input that decides is unknown.
+
+    It follows the input of its name, else has its one dtype, else follows the first required input with the same columns.
+    `given`: input name -> dtype name.
+    """
+    if any(entry.name == tensor.name for entry in op.inputs):
+        return given.get(tensor.name, "")
+    kinds = {kind for column in tensor.dtypes.values() for kind in column}
+    if len(kinds) == 1:
+        return kinds.pop()
+    source = next((t.name for t in op.inputs if t.required and t.dtypes == tensor.dtypes), "")
+    return given.get(source, "")
+
+
 _BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
