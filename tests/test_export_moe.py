@@ -79,6 +79,8 @@ def test_prefill_with_experts_as_nodes(exporter, tmp_path):
     """The number of tokens is dynamic: prompts of other lengths than the example's. Sizes of the model are not."""
     model = small_model("qwen3_next")
     path = export_prefill(model, tmp_path / "p.onnx", experts="node", max_seq_len=CAPACITY, exporter=exporter)
+    shapes = {n.type: n.values.get("outputs_shape") for n in Graph(onnx.load(path)).custom_nodes}
+    assert shapes["HybridMoeSwiGluExperts"] == shapes["HybridMoeCombine"] == "2,-1,64,"
     assert check_file(path) == [] and {kinds(path)[name] for name in MOE} == {3}
     runner = GraphRunner(path, backend="reference")
     for length in (1, 8, 33):
