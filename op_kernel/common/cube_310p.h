@@ -208,6 +208,19 @@ class Cube310p {
         tile.arrived = ++arrivals_;
     }
 
+    // What the caller moves from global memory into the first n rows of a tile, in its order, stands between
+    // these two; the rows up to the next multiple of 16 become zero.
+    __aicore__ inline void BeginColumns(CubeTile& tile, uint32_t n, uint32_t columns) {
+        BeginArrival(tile);
+        if (n % kFractal == 0) return;
+        for (uint32_t c = 0; c < columns; c += kFractal) {
+            AscendC::InitConstValue(tile.data[c * tile.rows + n / kFractal * kFractalElements],
+                                    AscendC::InitConstValueParams<half>(1, half(0)));
+        }
+        AscendC::PipeBarrier<PIPE_MTE2>();
+    }
+    __aicore__ inline void EndColumns(CubeTile& tile) { tile.arrived = ++arrivals_; }
+
     // tile <- `elements` elements in global memory in the order of the tile
     __aicore__ inline void Fill(CubeTile& tile, const AscendC::GlobalTensor<half>& src, uint32_t elements) {
         BeginArrival(tile);

@@ -63,10 +63,7 @@ class BlockWalk {
             const int64_t left = block.item.end - begin;
             tile.begin = begin;
             tile.count = left < int64_t(t_->tile) ? uint32_t(left) : t_->tile;
-            tile.rows = 0;
-            for (uint32_t done = 0, run = 0; done < tile.count; done += run) {
-                if (pages_.Run(block.item, begin + done, tile.count - done, run) >= 0) tile.rows += run;
-            }
+            tile.rows = Known(block, begin, tile.count);
             if (tile.rows != 0) return true;
         }
         return false;
@@ -77,12 +74,16 @@ class BlockWalk {
     __aicore__ inline uint32_t Seen(const Block& block, uint32_t query, const Tile& tile) const {
         const int64_t left = block.ends[query] - tile.begin;
         const uint32_t most = left <= 0 ? 0 : left < int64_t(tile.count) ? uint32_t(left) : tile.count;
-        if (tile.rows == tile.count) return most;
-        uint32_t seen = 0;
-        for (uint32_t done = 0, run = 0; done < most; done += run) {
-            if (pages_.Run(block.item, tile.begin + done, most - done, run) >= 0) seen += run;
+        return tile.rows == tile.count ? most : Known(block, tile.begin, most);
+    }
+
+    // Of the slots [begin, begin + count): those in pages that the pool has.
+    __aicore__ inline uint32_t Known(const Block& block, int64_t begin, uint32_t count) const {
+        uint32_t known = 0;
+        for (uint32_t done = 0, run = 0; done < count; done += run) {
+            if (pages_.Run(block.item, begin + done, count - done, run) >= 0) known += run;
         }
-        return seen;
+        return known;
     }
 
  private:

@@ -7,11 +7,12 @@
 
 #include "fractal_results.h"
 #include "fractal_stage.h"
+#include "pages.h"
 
 namespace hybrid_ops {
 namespace paged {
 
-template <bool kLatent>
+template <bool kLatent, Layout kLayout>
 class CubeKernel310p {
  public:
     __aicore__ inline explicit CubeKernel310p(const Data& data) : t_(data) {}
@@ -136,15 +137,28 @@ class CubeKernel310p {
     __aicore__ inline uint32_t FillSlots(const Block& block, const Tile& tile, CubeTile& to,
                                          const GlobalTensor<half>& cache, uint32_t columns) {
         uint32_t rows = 0;
-        stage_.Begin(to, columns);
+        if constexpr (kLayout == Layout::kNz) {
+            const uint32_t known = walk_.Known(block, tile.begin, tile.count);
+            cube_.BeginColumns(to, known, columns);
+        } else {
+            stage_.Begin(to, columns);
+        }
         for (uint32_t done = 0, run = 0; done < tile.count; done += run) {
             const int64_t slot = walk_.Pages().Run(block.item, tile.begin + done, tile.count - done, run);
             if (slot < 0) continue;
-            const uint64_t row = uint64_t(slot) * t_.kvHeads + block.item.kvHead;
-            stage_.Put(cache[row * columns], run, uint64_t(t_.kvHeads) * columns);
+            const GlobalTensor<half> src = cache[RowAt<kLayout>(t_, slot, block.item.kvHead, columns)];
+            if constexpr (kLayout == Layout::kNz) {
+                LoadNzColumns(to.data[rows * kColumn], src, run, columns, t_.pageSize, to.rows);
+            } else {
+                stage_.Put(src, run, uint64_t(t_.kvHeads) * columns);
+            }
             rows += run;
         }
-        stage_.End();
+        if constexpr (kLayout == Layout::kNz) {
+            cube_.EndColumns(to);
+        } else {
+            stage_.End();
+        }
         return rows;
     }
 

@@ -6,6 +6,7 @@
 
 #include "../common/cube_910b.h"
 #include "fractal_softmax.h"
+#include "pages.h"
 
 namespace hybrid_ops {
 namespace paged {
@@ -41,7 +42,7 @@ struct Shared {
 // left operand as a plain row.
 __aicore__ inline uint32_t SharedRows(const Block& block) { return block.rows < 2 ? 2 : block.rows; }
 
-template <typename T, bool kLatent>
+template <typename T, bool kLatent, Layout kLayout>
 class CubeSide910b {
  public:
     __aicore__ inline explicit CubeSide910b(const Data& data) : t_(data) {}
@@ -179,16 +180,25 @@ class CubeSide910b {
     __aicore__ inline void LoadCache(const Block& block, const Tile& tile, const CubeMatrix<T>& to,
                                      const GlobalTensor<T>& cache, uint32_t columns, bool padded) {
         uint32_t rows = 0;
-        uint64_t last = 0;
+        int64_t last = 0;
         for (uint32_t done = 0, run = 0; done < tile.count; done += run) {
             const int64_t slot = walk_.Pages().Run(block.item, tile.begin + done, tile.count - done, run);
             if (slot < 0) continue;
-            const uint64_t row = uint64_t(slot) * t_.kvHeads + block.item.kvHead;
-            LoadRows(to, rows, cache[row * columns], run, columns, t_.kvHeads * columns);
+            LoadSlots(to, rows, cache, slot, block.item.kvHead, run, columns);
             rows += run;
-            last = row + uint64_t(run - 1) * t_.kvHeads;
+            last = slot + run - 1;
         }
-        while (padded && rows % kSide != 0) LoadRows(to, rows++, cache[last * columns], 1, columns, columns);
+        while (padded && rows % kSide != 0) LoadSlots(to, rows++, cache, last, block.item.kvHead, 1, columns);
+    }
+    // Rows from `row` on <- one kv head of `run` slots of one page.
+    __aicore__ inline void LoadSlots(const CubeMatrix<T>& to, uint32_t row, const GlobalTensor<T>& cache,
+                                     int64_t slot, uint32_t kvHead, uint32_t run, uint32_t columns) {
+        const GlobalTensor<T> src = cache[RowAt<kLayout>(t_, slot, kvHead, columns)];
+        if constexpr (kLayout == Layout::kNz) {
+            LoadNzColumns(to.data[row * kColumn], src, run, columns, t_.pageSize, to.height);
+        } else {
+            LoadRows(to, row, src, run, columns, t_.kvHeads * columns);
+        }
     }
     __aicore__ inline void LoadKeys(const Block& block, const Tile& tile, uint32_t number) {
         Operand& keys = keys_[number % 2];

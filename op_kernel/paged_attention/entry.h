@@ -33,20 +33,20 @@ __aicore__ inline void Run(const Data& data, const Arguments& a, uint32_t cores)
     if (!data.lse) ZeroLse(pipe, data, a.lse, cores);
 }
 
-template <typename T, bool kLatent>
+template <typename T, bool kLatent, Layout kLayout = Layout::kNd>
 __aicore__ inline void RunVector(const Data& data, const Arguments& a) {
-    Run<T, VectorKernel<T, kLatent>>(data, a, uint32_t(AscendC::GetBlockNum()));
+    Run<T, VectorKernel<T, kLatent, kLayout>>(data, a, uint32_t(AscendC::GetBlockNum()));
 }
 
-template <typename T, bool kLatent>
+template <typename T, bool kLatent, Layout kLayout = Layout::kNd>
 __aicore__ inline void RunCube(const Data& data, const Arguments& a) {
 #if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
-    Run<T, CubeKernel310p<kLatent>>(data, a, uint32_t(AscendC::GetBlockNum()));
+    Run<T, CubeKernel310p<kLatent, kLayout>>(data, a, uint32_t(AscendC::GetBlockNum()));
 #else
     if constexpr (sizeof(T) == 2) {
         if ASCEND_IS_AIC {
             AscendC::TPipe pipe;
-            CubeSide910b<T, kLatent> cube(data);
+            CubeSide910b<T, kLatent, kLayout> cube(data);
             cube.Init(pipe, a);
             cube.Process(pipe);
         }

@@ -4,6 +4,7 @@
 #ifndef HYBRID_OPS_KERNEL_PAGED_ATTENTION_VECTOR_KERNEL_H_
 #define HYBRID_OPS_KERNEL_PAGED_ATTENTION_VECTOR_KERNEL_H_
 
+#include "pages.h"
 #include "small_rows.h"
 #include "softmax.h"
 
@@ -13,7 +14,7 @@ namespace paged {
 using AscendC::GlobalTensor;
 
 // kLatent: the keys, whose rotary part has a cache of its own, are the values too.
-template <typename T, bool kLatent>
+template <typename T, bool kLatent, Layout kLayout>
 class VectorKernel {
  public:
     __aicore__ inline explicit VectorKernel(const Data& data) : t_(data) {}
@@ -77,15 +78,13 @@ class VectorKernel {
                 keys = keys_.template AllocTensor<T>();
                 if constexpr (!kLatent) values = values_.template AllocTensor<T>();
             }
-            const uint64_t row = uint64_t(slot) * t_.kvHeads + tile.item.kvHead;
-            LoadAnyRows(keys[tile.rows * keyPitch_], key_[row * t_.keyDim], run, t_.keyDim,
-                        uint64_t(t_.kvHeads) * t_.keyDim, keyPitch_);
+            LoadSlots(keys[tile.rows * keyPitch_], key_, slot, tile.item.kvHead, run, t_.keyDim, keyPitch_);
             if constexpr (kLatent) {
-                LoadAnyRows(keys[t_.tile * keyPitch_ + tile.rows * ropePitch_], keyRope_[row * t_.ropeDim],
-                            run, t_.ropeDim, t_.ropeDim, ropePitch_);
+                LoadSlots(keys[t_.tile * keyPitch_ + tile.rows * ropePitch_], keyRope_, slot,
+                          tile.item.kvHead, run, t_.ropeDim, ropePitch_);
             } else {
-                LoadAnyRows(values[tile.rows * valuePitch_], value_[row * t_.valueDim], run, t_.valueDim,
-                            uint64_t(t_.kvHeads) * t_.valueDim, valuePitch_);
+                LoadSlots(values[tile.rows * valuePitch_], value_, slot, tile.item.kvHead, run, t_.valueDim,
+                          valuePitch_);
             }
             tile.rows += run;
         }
@@ -94,6 +93,16 @@ class VectorKernel {
             if constexpr (!kLatent) values_.EnQue(values);
         }
         return true;
+    }
+    // Rows `pitch` elements apart <- one kv head of `run` slots of one page.
+    __aicore__ inline void LoadSlots(const LocalTensor<T>& rows, const GlobalTensor<T>& cache, int64_t slot,
+                                     uint32_t kvHead, uint32_t run, uint32_t dim, uint32_t pitch) {
+        const GlobalTensor<T> src = cache[RowAt<kLayout>(t_, slot, kvHead, dim)];
+        if constexpr (kLayout == Layout::kNz) {
+            LoadNzRows(rows, src, run, dim, t_.pageSize, pitch);
+        } else {
+            LoadAnyRows(rows, src, run, dim, uint64_t(t_.kvHeads) * dim, pitch);
+        }
     }
     __aicore__ inline void FetchQueries(const Item& item) {
         LocalTensor<T> rows = queries_.template AllocTensor<T>();

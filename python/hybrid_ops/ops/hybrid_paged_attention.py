@@ -225,6 +225,17 @@ _DTYPE_CASES = (
 )  # fmt: skip
 
 
+def arranged(setting: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments of `_make` (and "expect" where a case has its own), and attributes, of a setting."""
+    s = {"lengths": (37, 64), "queries": "decode", "page": 16, "heads": (4, 2), "dims": (64, 64), "spare": 3,
+         "width": None, "spread": 1.0, "edits": [], **setting}  # fmt: skip
+    attrs = {
+        "scale_value": s.pop("scale", s["dims"][0] ** -0.5), "causal": s.pop("causal", True),
+        "num_splits": s.pop("splits", 1), "softmax_lse_flag": s.pop("lse", False),
+    }  # fmt: skip
+    return s, attrs
+
+
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, all of them for its first dtype."""
     op = contract.load()[OP]
@@ -235,12 +246,7 @@ def cases(soc: str) -> list[Case]:
         for name, setting in _settings().items():
             if column and name not in _DTYPE_CASES:
                 continue
-            s = {"lengths": (37, 64), "queries": "decode", "page": 16, "heads": (4, 2), "dims": (64, 64), "spare": 3,
-                 "width": None, "spread": 1.0, "edits": [], **setting}  # fmt: skip
-            attrs = {
-                "scale_value": s.pop("scale", s["dims"][0] ** -0.5), "causal": s.pop("causal", True),
-                "num_splits": s.pop("splits", 1), "softmax_lse_flag": s.pop("lse", False),
-            }  # fmt: skip
+            s, attrs = arranged(setting)
             expect = s.pop("expect", partial(paged.expect_close, meaning=meaning, attrs=attrs))
             listed.append(
                 Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, expect)

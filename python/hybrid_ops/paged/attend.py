@@ -16,6 +16,7 @@ from .place import hold
 from .workspace import SplitWorkspace
 
 ATTENTION = "hybrid_paged_attention"
+NZ_ATTENTION = "hybrid_paged_attention_nz"
 MLA = "hybrid_paged_mla"
 OPTIONS = ("backend", "soc", "checks")
 
@@ -29,6 +30,7 @@ def attention(
     causal: bool,
     *,
     lse: bool = False,
+    cache_mode: int = 0,
     **options: Any,
 ) -> Any:
     """softmax(scale_value * query key^T) value of every query over the pages of its sequence.
@@ -38,9 +40,11 @@ def attention(
         query: [N, HQ, D], float16, bfloat16 or float32 as the SoC has it; N the plan's queries.
         key_cache: [P, page_size, HKV, D]; query head h reads head h // (HQ / HKV).
         value_cache: [P, page_size, HKV, DV]; DV may differ from D, both 1..1024.
+            With cache_mode 1 both caches are NZ [P, HKV * D / 16, page_size, 16], D and page_size multiples of 16.
         scale_value: finite and above 0.
         causal: a query sees tokens 0..position, else the whole length.
         lse: also return the natural log of the sum of exp(score), float32 [N, HQ], -inf where nothing is seen.
+        cache_mode: layout of both caches, 0 ND, 1 NZ; the bits of the result are the same.
         options: backend, soc, checks as for every operator.
 
     Returns:
@@ -50,7 +54,8 @@ def attention(
         PagedError: refused before anything ran. Slots beyond a length, and pages that no length needs, are never read.
     """
     tensors = {"query": query, "key_cache": key_cache, "value_cache": value_cache}
-    return _run("attention", ATTENTION, plan, tensors, scale_value, causal, None, lse, options)
+    op = attention_of("attention", cache_mode)
+    return _run("attention", op, plan, tensors, scale_value, causal, None, lse, options)
 
 
 def attention_with_workspace(
@@ -63,13 +68,22 @@ def attention_with_workspace(
     workspace: SplitWorkspace,
     *,
     lse: bool = False,
+    cache_mode: int = 0,
     **options: Any,
 ) -> Any:
     """`attention` with each history cut into `workspace.splits` parts, merged in float32."""
     tensors = {"query": query, "key_cache": key_cache, "value_cache": value_cache}
     where = "attention_with_workspace"
     return _run(
-        where, ATTENTION, plan, tensors, scale_value, causal, _workspace(where, workspace), lse, options
+        where,
+        attention_of(where, cache_mode),
+        plan,
+        tensors,
+        scale_value,
+        causal,
+        _workspace(where, workspace),
+        lse,
+        options,
     )
 
 
@@ -140,6 +154,13 @@ def _workspace(where: str, workspace: Any) -> SplitWorkspace:
     return workspace
 
 
+def attention_of(where: str, cache_mode: Any) -> str:
+    """The operator that reads caches of this layout. Raises PagedError for an unknown one."""
+    if cache_mode not in (0, 1) or isinstance(cache_mode, bool):
+        raise refuse(where, "cache_mode", "not a known layout", repr(cache_mode), "0 ND, 1 NZ")
+    return NZ_ATTENTION if cache_mode else ATTENTION
+
+
 def hold_plan(where: str, plan: Any) -> DevicePlan:
     """`plan` if it is a DevicePlan, else the refusal."""
     if not isinstance(plan, DevicePlan):
@@ -169,9 +190,9 @@ def hold_tensors(where: str, plan: DevicePlan, tensors: Mapping[str, Any], packe
     hold(where, "plan", plan.place, dict(tensors))
 
 
-def _hold_page_size(where: str, plan: DevicePlan, name: str, cache: torch.Tensor) -> None:
-    if cache.dim() == 4 and cache.shape[1] != plan.host.page_size:
-        raise refuse(where, name, "other page_size than the plan", cache.shape[1], plan.host.page_size)
+def _hold_page_size(where: str, plan: DevicePlan, name: str, cache: torch.Tensor, axis: int) -> None:
+    if cache.dim() == 4 and cache.shape[axis] != plan.host.page_size:
+        raise refuse(where, name, "other page_size than the plan", cache.shape[axis], plan.host.page_size)
 
 
 def hold_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,7 +217,7 @@ def _run(
     plan, chosen = hold_plan(where, plan), hold_options(where, options)
     hold_tensors(where, plan, tensors, packed=len(tensors) - 2)
     for cache in list(tensors)[-2:]:
-        _hold_page_size(where, plan, cache, tensors[cache])
+        _hold_page_size(where, plan, cache, tensors[cache], axis=2 if name == NZ_ATTENTION else 1)
     number = isinstance(scale_value, int | float) and not isinstance(scale_value, bool)
     if not number or not math.isfinite(scale_value) or not np.float32(scale_value) > 0:
         raise refuse(where, "scale_value", "not a finite number above 0", scale_value, "> 0, finite")
@@ -205,7 +226,7 @@ def _run(
             raise refuse(where, flag, "wrong type", repr(given), "True or False")
     query = tensors["query"]
     if workspace is not None and query.dim() == 3:
-        value = query if name == MLA else tensors["value_cache"]
+        value = tensors["value_cache"] if name == ATTENTION else query
         workspace.hold(where, query.shape[0], query.shape[1], value.shape[-1], tensors)
     attrs = {"scale_value": float(scale_value), "causal": causal, "softmax_lse_flag": lse,
              "num_splits": 1 if workspace is None else workspace.splits}  # fmt: skip

@@ -13,12 +13,12 @@ import torch
 
 from .. import contract, torch_ops
 from . import figures
-from .attend import ATTENTION, hold_options
+from .attend import ATTENTION, NZ_ATTENTION, attention_of, hold_options
 from .errors import refuse, refusing
 from .host_plan import HostPlan
 
 # Looked up once: torch.compile traces a call, but not the reading of a file.
-_ATTENTION = contract.load()[ATTENTION]
+_ATTENTIONS = {name: contract.load()[name] for name in (ATTENTION, NZ_ATTENTION)}
 _CACHE = contract.load()["hybrid_reshape_and_cache"]
 
 
@@ -72,11 +72,13 @@ def _validate(
     context_lens: torch.Tensor,
     ids: torch.Tensor,
     positions: torch.Tensor,
+    cache_mode: int,
 ) -> None:
     """Hold the call to the rules of a plan. Padding is legal here: lengths and table entries below 0, rows of no sequence."""
     if key_cache.dim() != 4:
-        raise refuse(where, "key_cache", "wrong rank", f"rank {key_cache.dim()}", "[P, page, HKV, D]")
-    size = int(key_cache.shape[1])
+        allowed = "[P, HKV * D / 16, page, 16]" if cache_mode else "[P, page, HKV, D]"
+        raise refuse(where, "key_cache", "wrong rank", f"rank {key_cache.dim()}", allowed)
+    size = int(key_cache.shape[2 if cache_mode else 1])
     lengths = figures.array_of(where, "context_lens", context_lens).astype(np.int64).clip(min=0)
     given = figures.array_of(where, "block_tables", block_tables)
     tables = [row[: -(-int(n) // size)] for row, n in zip(given, lengths, strict=True)] if size else [[]]
@@ -97,6 +99,7 @@ def paged_attention(
     query_start_loc: torch.Tensor | None = None,
     causal: bool = True,
     num_splits: int = 1,
+    cache_mode: int = 0,
     validate: str | None = None,
     **options: Any,
 ) -> torch.Tensor:
@@ -104,7 +107,8 @@ def paged_attention(
 
     Args:
         query: [T, HQ, D]; without query_start_loc one row per sequence.
-        key_cache, value_cache: ND [P, page, HKV, D] and [P, page, HKV, DV].
+        key_cache, value_cache: ND [P, page, HKV, D] and [P, page, HKV, DV], or, with cache_mode 1, NZ
+            [P, HKV * D / 16, page, 16].
         block_tables: int32 [S, W], pages in logical order, padded with anything below 0.
         context_lens: int32 [S], tokens of each sequence, the new ones included; at most 0: a padded row, zeros.
         scale_value: default D ** -0.5.
@@ -112,6 +116,7 @@ def paged_attention(
             last sequence are padding and become zero.
         causal: each row sees the tokens up to its own.
         num_splits: parts that each history is cut into.
+        cache_mode: layout of both caches, 0 ND, 1 NZ.
         validate: "values" refuses tables, lengths and offsets that a HostPlan would (reads the tensors).
         options: backend, soc, checks.
 
@@ -122,6 +127,7 @@ def paged_attention(
         PagedError: refused before anything ran.
     """
     where = "paged_attention"
+    op = _ATTENTIONS[attention_of(where, cache_mode)]
     chosen = hold_options(where, options)
     for name, given in (("query", query), ("key_cache", key_cache), ("value_cache", value_cache)):
         _tensor(where, name, given)
@@ -149,13 +155,13 @@ def paged_attention(
     if validate is not None:
         if validate != "values":
             raise refuse(where, "validate", "not a known choice", repr(validate), "values")
-        _validate(where, key_cache, block_tables, context_lens, ids, positions)
+        _validate(where, key_cache, block_tables, context_lens, ids, positions, cache_mode)
     tensors = {"query": query, "key_cache": key_cache, "value_cache": value_cache, "sequence_ids": ids, "positions": positions,
                "context_lens": context_lens, "block_tables": block_tables}  # fmt: skip
     scale = float(query.shape[-1]) ** -0.5 if scale_value is None else scale_value
     attrs = {"scale_value": scale, "causal": causal, "num_splits": num_splits}
     with refusing():
-        out, _ = torch_ops.call(_ATTENTION, tensors, attrs, functional=False, validate=None, **chosen)
+        out, _ = torch_ops.call(op, tensors, attrs, functional=False, validate=None, **chosen)
     return out
 
 

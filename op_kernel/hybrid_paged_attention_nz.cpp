@@ -1,0 +1,28 @@
+// Paged attention over caches in NZ pages: hybrid_paged_attention.cpp says what, pages.h how they lie.
+#include "paged_attention/entry.h"
+
+#include "hybrid_paged_attention_nz_tiling.h"
+
+extern "C" __global__ __aicore__ void hybrid_paged_attention_nz(GM_ADDR query, GM_ADDR key_cache,
+                                                                GM_ADDR value_cache, GM_ADDR sequence_ids,
+                                                                GM_ADDR positions, GM_ADDR context_lens,
+                                                                GM_ADDR block_tables, GM_ADDR attention_out,
+                                                                GM_ADDR softmax_lse, GM_ADDR workspace,
+                                                                GM_ADDR tiling) {
+    REGISTER_TILING_DEFAULT(HybridPagedAttentionNzTilingData);
+    GET_TILING_DATA(data, tiling);
+#if defined(__CCE_AICORE__) && __CCE_AICORE__ == 220
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+    KERNEL_TASK_TYPE(1, KERNEL_TYPE_MIX_AIC_1_2);
+#endif
+    const hybrid_ops::paged::Arguments arguments{
+        query,        nullptr,       key_cache,   nullptr,
+        value_cache,  sequence_ids,  positions,   context_lens,
+        block_tables, attention_out, softmax_lse, AscendC::GetUserWorkspace(workspace)};
+    // Keys as in paged_attention_tiling.h.
+    if (TILING_KEY_IS(0)) {
+        hybrid_ops::paged::RunVector<DTYPE_QUERY, false, hybrid_ops::paged::Layout::kNz>(data, arguments);
+    } else if (TILING_KEY_IS(1)) {
+        hybrid_ops::paged::RunCube<DTYPE_QUERY, false, hybrid_ops::paged::Layout::kNz>(data, arguments);
+    }
+}

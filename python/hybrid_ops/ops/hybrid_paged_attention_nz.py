@@ -1,0 +1,163 @@
+"""Paged attention over NZ pages: the meaning in NumPy, a second formula, value checks, cases, floors.
+
+What `hybrid_paged_attention` computes, over caches [P, HKV * D / 16, page, 16]: element d of kv head k of slot t is
+
+    cache[page, c // 16, t % page_size, c % 16],    c = k * D + d
+
+the layout of CANN's FRACTAL_NZ, in which ReshapeAndCache of the 310P keeps its pages. Values are as wide as keys. The result
+has the bits of the ND operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import check, contract, dtypes, roofline
+from ..case import Arrays, Case
+from . import _paged_attention as paged
+from . import hybrid_paged_attention as nd
+
+OP = "hybrid_paged_attention_nz"
+CACHES = nd.CACHES
+SCALES = nd.SCALES
+COLUMN = 16
+
+
+def to_nd(cache: np.ndarray, dim: int) -> np.ndarray:
+    """[P, HKV * D / 16, page, 16] as [P, page, HKV, D]."""
+    pages, columns, size, _ = cache.shape
+    return cache.swapaxes(1, 2).reshape(pages, size, columns * COLUMN // dim, dim)
+
+
+def to_nz(cache: np.ndarray) -> np.ndarray:
+    """[P, page, HKV, D] as [P, HKV * D / 16, page, 16]."""
+    pages, size = cache.shape[:2]
+    return np.ascontiguousarray(cache.reshape(pages, size, -1, COLUMN).swapaxes(1, 2))
+
+
+def gathered(cache: np.ndarray, dim: int) -> np.ndarray:
+    """`to_nd` element by element: each is looked up where it lies in flat memory."""
+    pages, columns, size, _ = cache.shape
+    b, o, c = np.ogrid[:pages, :size, : columns * COLUMN]
+    at = ((b * columns + c // COLUMN) * size + o) * COLUMN + c % COLUMN
+    return cache.reshape(-1)[at].reshape(pages, size, columns * COLUMN // dim, dim)
+
+
+def meaning(
+    query: np.ndarray,
+    key_cache: np.ndarray,
+    value_cache: np.ndarray,
+    sequence_ids: np.ndarray,
+    positions: np.ndarray,
+    context_lens: np.ndarray,
+    block_tables: np.ndarray,
+    scale_value: float,
+    causal: bool,
+    num_splits: int = 1,
+    softmax_lse_flag: bool = False,
+) -> dict[str, np.ndarray]:
+    """The operator in float64, through a gather.
+
+    Args:
+        query: [N, HQ, D]; key_cache, value_cache: [P, HKV * D / 16, page, 16].
+        Everything else as `hybrid_paged_attention.meaning`.
+
+    Returns:
+        {"attention_out": [N, HQ, D] in the dtype of query, "softmax_lse": float32 [N, HQ]}.
+
+    Raises:
+        HybridOpsError: scale_value not above 0.
+    """
+    paged.refuse_scale(OP, scale_value)
+    keys, values = (to_nd(cache, query.shape[-1]) for cache in (key_cache, value_cache))
+    schedule = paged.Schedule(sequence_ids, positions, context_lens, block_tables, keys.shape[:2], causal)
+    out, lse = paged.dense(query, keys, values, schedule, scale_value)
+    return paged.results(out, lse, query.dtype, softmax_lse_flag)
+
+
+def second_formula(
+    query: np.ndarray,
+    key_cache: np.ndarray,
+    value_cache: np.ndarray,
+    sequence_ids: np.ndarray,
+    positions: np.ndarray,
+    context_lens: np.ndarray,
+    block_tables: np.ndarray,
+    scale_value: float,
+    causal: bool,
+    num_splits: int = 1,
+    softmax_lse_flag: bool = False,
+) -> dict[str, np.ndarray]:
+    """The same by flat addresses and running maximum and sum; arguments and results as `meaning`."""
+    paged.refuse_scale(OP, scale_value)
+    keys, values = (gathered(cache, query.shape[-1]) for cache in (key_cache, value_cache))
+    schedule = paged.Schedule(sequence_ids, positions, context_lens, block_tables, keys.shape[:2], causal)
+    out, lse = paged.online(query, keys, values, schedule, scale_value, num_splits)
+    return paged.results(out, lse, query.dtype, softmax_lse_flag)
+
+
+def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
+    """Refuse metadata no schedule could mean, and values that are not finite: HybridOpsError naming the first.
+
+    Elements of caches are named as [page, offset, kv head, d].
+    """
+    dim = arrays["query"].shape[-1]
+    rows: dict[str, Any] = {**arrays, **{name: to_nd(arrays[name], dim) for name in CACHES}}
+    paged.check_metadata(OP, rows, rows["key_cache"].shape[:2], soc)
+    paged.check_finite(OP, rows, ("query",), CACHES, soc)
+
+
+def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
+    """Cycles no kernel of this operator can beat, those of `hybrid_paged_attention`."""
+    dim = int(specs["query"].shape[-1])
+    rows = {}
+    for name in CACHES:
+        pages, columns, size, _ = (int(n) for n in specs[name].shape)
+        rows[name] = check.Spec((pages, size, columns * COLUMN // dim, dim), specs[name].dtype)
+    return nd.floors({**specs, **rows}, soc)
+
+
+# Settings of `hybrid_paged_attention` whose pages and heads are whole columns, and some of this layout's own.
+_SHARED = (
+    "empty-causal", "empty-all", "no-pages", "padded-table", "mha", "gqa-6-3", "mqa", "mqa-24", "mqa-48", "dims-16-16",
+    "dims-80-80", "dims-256-256", "large-scores", "packed", "prefill", "chunked-prefill", "no-query", "lse", "lse-empty",
+    "lse-prefill", "splits-2", "splits-3", "splits-32", "splits-lse", "bad-page", "bad-sequence", "bad-length", "bad-position",
+    "qwen3-30b", "qwen3-next", "mixtral",
+)  # fmt: skip
+_OWN: Mapping[str, Mapping[str, Any]] = {
+    **{f"page-{p}-{d}": {"page": p, "dims": (d, d), "lengths": (2 * p, 2 * p + 1, p - 1, 1), "heads": (4, 2)}
+       for p, d in ((16, 128), (64, 64), (128, 64))},
+    "page-48": {"page": 48, "lengths": (95, 13), "heads": (4, 2), "dims": (32, 32)},
+    "one-head": {"heads": (3, 3), "dims": (1024, 1024), "lengths": (21,)},
+    "mix-64": {"lengths": (17, 31, 0), "width": 2, "spare": 2, "dims": (64, 64),
+               "queries": [(1, 30), (0, 16), (0, 0), (2, 9), (1, 2), (0, 16), (1, 17)]},
+}  # fmt: skip
+_DTYPE_CASES = ("mha", "mqa-48", "mix-64", "chunked-prefill", "splits-lse", "bad-page", "page-48")
+
+
+def _make(rng: np.random.Generator, **setting: Any) -> Arrays:
+    made = nd._make(rng, **setting)
+    return {name: to_nz(array) if name in CACHES else array for name, array in made.items()}
+
+
+def cases(soc: str) -> list[Case]:
+    """Every case for one SoC family, all of them for its first dtype."""
+    op = contract.load()[OP]
+    settings = nd._settings()
+    listed = []
+    for column in range(op.columns(soc)):
+        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
+        prefix = f"pa-nz-{dtypes.SHORT[op.inputs[0].dtypes[soc][column]]}-{soc.removeprefix('ascend')}"
+        for name, setting in {**{n: settings[n] for n in _SHARED}, **_OWN}.items():
+            if column and name not in _DTYPE_CASES:
+                continue
+            made, attrs = nd.arranged(setting)
+            expect = partial(paged.expect_close, meaning=meaning, attrs=attrs)
+            listed.append(
+                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **made), attrs, expect)
+            )
+    return listed
