@@ -56,7 +56,7 @@ constexpr LimitRule kLimits[] = {
 
 constexpr Operator kOperator = {
     "HybridPagedAttentionNz",
-    "HybridPagedAttention over caches in NZ pages [P, HKV * D / 16, page, 16]; keys as wide as values.",
+    "Attention (MHA, GQA, MQA) of packed queries over a cache in NZ pages; values as wide as keys.",
     "ascend310p ascend910b",
     kInputs,
     kOutputs,

@@ -1,4 +1,5 @@
-// Paged attention over caches in NZ pages: hybrid_paged_attention.cpp says what, pages.h how they lie.
+// Paged attention over NZ pages: out = softmax(scale q k) v as over ND ones, with the same bits. How the
+// pages lie: paged_attention/pages.h.
 #include "paged_attention/entry.h"
 
 #include "hybrid_paged_attention_nz_tiling.h"

@@ -1,6 +1,6 @@
 """Paged attention over NZ pages: the meaning in NumPy, a second formula, value checks, cases, floors.
 
-What `hybrid_paged_attention` computes, over caches [P, HKV * D / 16, page, 16]: element d of kv head k of slot t is
+What the operator over ND pages computes, over caches [P, HKV * D / 16, page, 16]: element d of kv head k of slot t is
 
     cache[page, c // 16, t % page_size, c % 16],    c = k * D + d
 
@@ -19,11 +19,12 @@ import numpy as np
 from .. import check, contract, dtypes, roofline
 from ..case import Arrays, Case
 from . import _paged_attention as paged
-from . import hybrid_paged_attention as nd
+from . import _paged_attention_cases as parts
 
 OP = "hybrid_paged_attention_nz"
-CACHES = nd.CACHES
-SCALES = nd.SCALES
+CACHES = parts.CACHES
+# Exported graphs: attribute -> axis whose size ** -0.5 it is.
+SCALES = {"scale_value": "D"}
 COLUMN = 16
 
 
@@ -64,7 +65,11 @@ def meaning(
 
     Args:
         query: [N, HQ, D]; key_cache, value_cache: [P, HKV * D / 16, page, 16].
-        Everything else as `hybrid_paged_attention.meaning`.
+        sequence_ids, positions: [N]; context_lens: [B]; block_tables: [B, W], negative entries are padding.
+        scale_value: factor of the scores, above 0.
+        causal: whether a query stops at its own position.
+        num_splits: does not change the result.
+        softmax_lse_flag: fill softmax_lse.
 
     Returns:
         {"attention_out": [N, HQ, D] in the dtype of query, "softmax_lse": float32 [N, HQ]}.
@@ -112,16 +117,16 @@ def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
 
 
 def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
-    """Cycles no kernel of this operator can beat, those of `hybrid_paged_attention`."""
-    dim = int(specs["query"].shape[-1])
+    """Cycles no kernel of this operator can beat, see `_paged_attention.floors`."""
+    heads, dim = (int(n) for n in specs["query"].shape[1:])
     rows = {}
     for name in CACHES:
         pages, columns, size, _ = (int(n) for n in specs[name].shape)
         rows[name] = check.Spec((pages, size, columns * COLUMN // dim, dim), specs[name].dtype)
-    return nd.floors({**specs, **rows}, soc)
+    return paged.floors({**specs, **rows}, soc, heads=heads, score_dims=dim, value_dims=dim, caches=CACHES)
 
 
-# Settings of `hybrid_paged_attention` whose pages and heads are whole columns, and some of this layout's own.
+# Shared settings whose pages and heads are whole columns, and some of this layout's own.
 _SHARED = (
     "empty-causal", "empty-all", "no-pages", "padded-table", "mha", "gqa-6-3", "mqa", "mqa-24", "mqa-48", "dims-16-16",
     "dims-80-80", "dims-256-256", "large-scores", "packed", "prefill", "chunked-prefill", "no-query", "lse", "lse-empty",
@@ -140,14 +145,14 @@ _DTYPE_CASES = ("mha", "mqa-48", "mix-64", "chunked-prefill", "splits-lse", "bad
 
 
 def _make(rng: np.random.Generator, **setting: Any) -> Arrays:
-    made = nd._make(rng, **setting)
+    made = parts.make(rng, **setting)
     return {name: to_nz(array) if name in CACHES else array for name, array in made.items()}
 
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, all of them for its first dtype."""
     op = contract.load()[OP]
-    settings = nd._settings()
+    settings = parts.settings()
     listed = []
     for column in range(op.columns(soc)):
         types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
@@ -155,7 +160,7 @@ def cases(soc: str) -> list[Case]:
         for name, setting in {**{n: settings[n] for n in _SHARED}, **_OWN}.items():
             if column and name not in _DTYPE_CASES:
                 continue
-            made, attrs = nd.arranged(setting)
+            made, attrs = parts.arranged(setting)
             expect = partial(paged.expect_close, meaning=meaning, attrs=attrs)
             listed.append(
                 Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **made), attrs, expect)
