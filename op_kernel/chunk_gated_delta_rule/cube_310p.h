@@ -128,9 +128,10 @@ class CubeKernel {
         const uint64_t keyWidth = uint64_t(t_.keyHeads) * t_.keyDim, width = Width();
         const uint64_t at = uint64_t(chunk.token) * keyWidth + uint64_t(chunk.item.key) * t_.keyDim;
         if (rows == Rows::kKeys) {
-            work_.cube.FillRows(to.key, key_[at], chunk.count, t_.keyDim, keyWidth, true);
+            work_.cube.FillRows(to.tokens, key_[at], chunk.count, t_.keyDim, keyWidth,
+                                chunk.count < kChunkTokens);
         } else if (rows == Rows::kQueries) {
-            work_.cube.FillRows(to.query, query_[at], chunk.count, t_.keyDim, keyWidth, true);
+            work_.cube.FillRows(to.tokens, query_[at], chunk.count, t_.keyDim, keyWidth, false, kChunkTokens);
         } else {
             const uint64_t valueAt = uint64_t(chunk.token) * width + Column(chunk.item);
             work_.cube.FillRows(to.value, value_[valueAt], chunk.count, chunk.item.columns, width, true);
@@ -150,9 +151,8 @@ class CubeKernel {
         const bool large = passes && range_.Large(mine);
         if (large) range_.Shrink(old.value, mine, item_.columns);
         if (passes && (large || !sent_)) SendState();
-        // Long gone: their flags are free for others.
-        work_.Begin(work_.keys);
-        work_.Begin(work_.queries);
+        // Long gone: its flag is free for others.
+        work_.Begin(work_.tokens);
         if (passes) {
             work_.cube.Await(mine.solveRead);  // sent last
             FlushOut();
@@ -183,10 +183,9 @@ class CubeKernel {
             inverse_.Take(0);
             inverse_.Try(1);
             unloaded_.Take(unloadedFlag_);
-            Scale(ours.decayedKey, work_.keys, gates_.toEnd);
             range_.Measure(ours, then->item.columns);
             inverse_.Turn(1);
-            Scale(ours.scaledQuery, work_.queries, gates_.fromStart);
+            Scale(ours.scaled);
             inverse_.Take(1);
             inverse_.Try(2);
         }
@@ -236,27 +235,25 @@ class CubeKernel {
     __aicore__ inline void Correlate(CubeInputs& in, const CubePrepared& before, const Chunk& then) {
         const uint32_t n = kChunkTokens, k = t_.keyDim;
         Cube310p& cube = work_.cube;
-        cube.Multiply(work_.keyKey, {&in.key, false}, {&in.key, true}, n, n, k, false);
-        cube.Multiply(work_.queryKey, {&in.query, false}, {&in.key, true}, n, n, k, false);
-        cube.Await(before.decayedKey);
-        cube.Await(before.scaledQuery);
-        cube.Unload(work_.keys.data, in.key, n * k);
-        cube.Unload(work_.queries.data, in.query, n * k);
+        cube.Multiply(work_.scores, {&in.tokens, false}, {&in.tokens, true}, 2 * n, n, k, false);
+        cube.Await(before.scaled);
+        cube.Unload(work_.tokens.data, in.tokens, 2 * n * k);
         cube.Unload(range_.Values(), in.value, n * then.item.columns);
         unloadedFlag_ = unloaded_.Raise();
     }
-    // tile <- rows [64, DK], each multiplied by its factor
-    __aicore__ inline void Scale(CubeTile& tile, Outgoing& rows, const HalfTensor& factor) {
-        for (uint32_t c = 0; c < kChunkTokens * t_.keyDim; c += kColumn) {
-            AscendC::Mul(rows.data[c], rows.data[c], factor, int32_t(kColumn));
+    // tile <- keys and queries, each row multiplied by its factor
+    __aicore__ inline void Scale(CubeTile& tile) {
+        const uint32_t elements = 2 * kChunkTokens * t_.keyDim;
+        for (uint32_t c = 0; c < elements; c += 2 * kColumn) {
+            AscendC::Mul(work_.tokens.data[c], work_.tokens.data[c], gates_.toEnd, int32_t(2 * kColumn));
         }
-        work_.Send(tile, rows, kChunkTokens * t_.keyDim);
+        work_.Send(tile, work_.tokens, elements);
     }
     // square[0] <- -beta K K^T o E; minusBeta turns into what solveValue takes.
     __aicore__ inline void Couple() {
         const FloatTensor square = work_.square[0];
         PipeBarrier<PIPE_V>();
-        work_.cube.Fetch(square, work_.keyKey, kSquare);
+        work_.cube.FetchRows(square, work_.scores, 0, kChunkTokens, kChunkTokens, 2 * kChunkTokens, false);
         PipeBarrier<PIPE_V>();
         AscendC::Mul(square, square, work_.decay, int32_t(kSquare));
         PipeBarrier<PIPE_V>();
@@ -267,7 +264,8 @@ class CubeKernel {
     __aicore__ inline void Attend(CubePrepared& to) {
         const FloatTensor square = work_.square[1];
         PipeBarrier<PIPE_V>();
-        work_.cube.Fetch(square, work_.queryKey, kSquare);
+        work_.cube.FetchRows(square, work_.scores, kChunkTokens, kChunkTokens, kChunkTokens, 2 * kChunkTokens,
+                             true);
         PipeBarrier<PIPE_V>();
         AscendC::Mul(square, square, work_.decay, int32_t(kSquare));
         work_.SendSquare(to.attention, 1, square);
@@ -287,9 +285,9 @@ class CubeKernel {
     __aicore__ inline void ReadState(CubeInputs& in, CubePrepared& mine) {
         const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns;
         Cube310p& cube = work_.cube;
-        cube.Multiply(work_.readSum, {&in.key, false}, {&work_.states, true}, n, v, k, false);
+        cube.Multiply(work_.readSum, {&in.tokens, false}, {&work_.states, true}, n, v, k, false);
         cube.Multiply(work_.deltaSum, {&mine.solveValue, true}, {&in.value, false}, n, v, n, false);
-        cube.Multiply(work_.outSum, {&mine.scaledQuery, false}, {&work_.states, true}, n, v, k, false);
+        cube.Multiply(work_.outSum, {&mine.scaled, false, n}, {&work_.states, true}, n, v, k, false);
     }
     __aicore__ inline void Solve(CubePrepared& mine) {
         const uint32_t n = kChunkTokens, v = item_.columns;
@@ -299,7 +297,7 @@ class CubeKernel {
     __aicore__ inline void ReadOut(CubePrepared& mine) {
         const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns;
         work_.SendSum(work_.delta, work_.deltaSum, n * v);
-        work_.cube.Multiply(work_.stateSum, {&work_.delta, true}, {&mine.decayedKey, false}, v, k, n, false);
+        work_.cube.Multiply(work_.stateSum, {&work_.delta, true}, {&mine.scaled, false}, v, k, n, false);
         work_.cube.Multiply(work_.outSum, {&mine.attention, false}, {&work_.delta, false}, n, v, n, true);
     }
     // S^T <- exp(G_n) S^T

@@ -19,7 +19,7 @@ class CubeGates {
 
     // A value per token, 16 times, [64, 16].
     FloatTensor minusBeta, minusStart;  // -beta, -exp(G)
-    HalfTensor toEnd, fromStart;        // exp(G_n - G), exp(G)
+    HalfTensor toEnd, fromStart;        // exp(G_n - G), exp(G), one behind the other
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, GM_ADDR beta, GM_ADDR g) {
         beta_.SetGlobalBuffer((__gm__ half*)beta);

@@ -47,15 +47,14 @@ struct Outgoing {
     uint32_t moved = kNoFlag;  // MTE3_V
 };
 
-// Rows of a chunk: K, Q, V.
+// Rows of a chunk: K and Q, one above the other, and V.
 struct CubeInputs {
-    CubeTile key, query, value;
+    CubeTile tokens, value;
 };
 
 // What a chunk needs beside its inputs once the state before it is known.
 struct CubePrepared {
-    CubeTile decayedKey;       // exp(G_n - G) K
-    CubeTile scaledQuery;      // exp(G) Q
+    CubeTile scaled;           // exp(G_n - G) K above exp(G) Q
     CubeTile attention;        // Q K^T o E
     CubeTile solveValue;       // transposed: T diag(beta)
     CubeTile solveRead;        // transposed: -T diag(beta exp(G))
@@ -82,7 +81,7 @@ struct CubeWork {
     HalfTensor rowsOfState;  // [columns, DK]: where front and back are
     Outgoing front, back;    // halves of S^T; back: [64, columns]
     Outgoing narrow[2];      // [64, 64]: where back is
-    Outgoing keys, queries;  // [64, DK]
+    Outgoing tokens;         // [2 * 64, DK]: K, Q
     Outgoing out;            // rows [64, columns]
 
     CubeInputs inputs[3];
@@ -91,7 +90,7 @@ struct CubeWork {
     CubeTile states, read, delta;        // S^T, K S, U
     CubeTile inverse, residual, blocks;  // of CubeInverse
     CubeTile system[2];                  // -(I + A), and what rounding it lost
-    CubeSum keyKey, queryKey, trial, readSum, deltaSum, outSum, stateSum;
+    CubeSum scores, trial, readSum, deltaSum, outSum, stateSum;
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t) {
         const uint32_t k = t.keyDim, v = t.valueStep, n = kChunkTokens;
@@ -107,18 +106,15 @@ struct CubeWork {
         front.data = rowsOfState;
         back.data = narrow[0].data = rowsOfState[CubeFront(t)];
         narrow[1].data = narrow[0].data[kSquare];
-        Reserve(pipe, buffers_[6], keys.data, n * k);
-        Reserve(pipe, buffers_[7], queries.data, n * k);
-        Reserve(pipe, buffers_[8], out.data, n * v);
-        Reserve(pipe, buffers_[9], factors_, 8 * kFloatBlock);
+        Reserve(pipe, buffers_[6], tokens.data, 2 * n * k);
+        Reserve(pipe, buffers_[7], out.data, n * v);
+        Reserve(pipe, buffers_[8], factors_, 8 * kFloatBlock);
         for (uint32_t i = 0; i < 3; ++i) {
-            cube.Tile(inputs[i].key, n, k);
-            cube.Tile(inputs[i].query, n, k);
+            cube.Tile(inputs[i].tokens, 2 * n, k);
             cube.Tile(inputs[i].value, n, v);
         }
         for (uint32_t i = 0; i < 2; ++i) {
-            cube.Tile(prepared[i].decayedKey, n, k);
-            cube.Tile(prepared[i].scaledQuery, n, k);
+            cube.Tile(prepared[i].scaled, 2 * n, k);
             cube.Tile(prepared[i].attention, n, n);
             cube.Tile(prepared[i].solveValue, n, n);
             cube.Tile(prepared[i].solveRead, n, n);
@@ -135,8 +131,7 @@ struct CubeWork {
         cube.Tile(inverse, n, n);
         cube.Tile(residual, n, n);
         cube.Tile(blocks, n, n);
-        cube.Sum(keyKey, kSquare);
-        cube.Sum(queryKey, kSquare);
+        cube.Sum(scores, 2 * kSquare);
         cube.Sum(trial, kSquare);
         cube.Sum(readSum, n * v);
         cube.Sum(deltaSum, n * v);
@@ -144,16 +139,14 @@ struct CubeWork {
         cube.Sum(stateSum, v * k);
     }
     __aicore__ inline void Release(AscendC::TPipe& pipe) {
-        cube.Finish(keyKey);
-        cube.Finish(queryKey);
+        cube.Finish(scores);
         cube.Finish(trial);
         cube.Finish(readSum);
         cube.Finish(deltaSum);
         cube.Finish(outSum);
         cube.Finish(stateSum);
         BeginRows();
-        moved.Take(keys.moved);
-        moved.Take(queries.moved);
+        moved.Take(tokens.moved);
         moved.Take(out.moved);
         moved.Release(pipe);
         known.Take(prepared[0].known);
@@ -211,7 +204,7 @@ struct CubeWork {
 
  private:
     FloatTensor factors_;
-    AscendC::TBuf<AscendC::TPosition::VECCALC> buffers_[10];
+    AscendC::TBuf<AscendC::TPosition::VECCALC> buffers_[9];
 };
 
 // m [64, 64] *= column [64, 16], each row by its value.

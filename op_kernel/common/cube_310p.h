@@ -189,10 +189,11 @@ class Cube310p {
             AscendC::DataCopyParams(uint16_t(tile.rows / kFractal), kFractal, 0, uint16_t(tile.rows)));
         EndFill(tile);
     }
-    // tile <- rows [n, columns] in global memory, `pitch` elements apart, pitch and columns multiples of 16;
-    // `pad`: the tile's rows beyond are zero. Goes past unified buffer; reads 32 bytes at a time.
+    // tile, from row `row` on <- rows [n, columns] in global memory, `pitch` elements apart, pitch and
+    // columns multiples of 16; `pad`: all other rows of the tile are zero. Goes past unified buffer; reads 32
+    // bytes at a time.
     __aicore__ inline void FillRows(CubeTile& tile, const AscendC::GlobalTensor<half>& src, uint32_t n,
-                                    uint32_t columns, uint64_t pitch, bool pad = false) {
+                                    uint32_t columns, uint64_t pitch, bool pad = false, uint32_t row = 0) {
         BeginArrival(tile);
         if (pad && n < tile.rows) {
             // Fills whole fractals.
@@ -202,7 +203,7 @@ class Cube310p {
             AscendC::PipeBarrier<PIPE_MTE2>();
         }
         for (uint32_t c = 0; c < columns; c += kFractal) {
-            AscendC::DataCopy(tile.data[c * tile.rows], src[c],
+            AscendC::DataCopy(tile.data[c * tile.rows + row * kFractal], src[c],
                               AscendC::DataCopyParams(uint16_t(n), 1, uint16_t(pitch / kFractal - 1), 0));
         }
         tile.arrived = ++arrivals_;
@@ -287,6 +288,20 @@ class Cube310p {
         sum.summed = summed_.Raise();
     }
 
+    // dst [rows, columns] <- rows of a sum of `height` rows from row `row` on; a vector call. `last` as
+    // below.
+    template <typename T>
+    __aicore__ inline void FetchRows(const AscendC::LocalTensor<T>& dst, CubeSum& sum, uint32_t row,
+                                     uint32_t rows, uint32_t columns, uint32_t height, bool last) {
+        summed_.Take(sum.summed);
+        AscendC::DataCopyEnhancedParams matrix;
+        matrix.blockMode = AscendC::BlockMode::BLOCK_MODE_MATRIX;
+        AscendC::DataCopy(dst, sum.data[row * kFractal],
+                          AscendC::DataCopyParams(uint16_t(columns / kFractal), uint16_t(rows / kFractal),
+                                                  uint16_t((height - rows) / kFractal), 0),
+                          matrix);
+        if (last) sum.read = read_.Raise();
+    }
     // dst <- `elements` elements of the sum from element `at` on, in their order; a vector call. `last`: the
     // sum is free for another product. Into fp16 it rounds on the way.
     template <typename T>
