@@ -19,13 +19,14 @@ class VectorSide {
           layout_(layout),
           workspace_(workspace),
           unit_(uint32_t(AscendC::GetSubBlockIdx())),
+          resident_(Resident(sizeof(StateT), t.keyPitch, t.valueDim)),
           prepare_(t, layout, workspace, local_, a) {
         initial_.SetGlobalBuffer((__gm__ StateT*)a.initial);
         final_.SetGlobalBuffer((__gm__ StateT*)a.final);
         out_.SetGlobalBuffer((__gm__ T*)a.out);
     }
     __aicore__ inline void Init(AscendC::TPipe& pipe) {
-        local_.Init(pipe, t_, layout_.stateElements);
+        local_.Init(pipe, t_, layout_.stateElements, resident_);
         for (uint32_t i = 0; i < kPieces; ++i) {
             fetched_[i] = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE2_V>());
         }
@@ -66,13 +67,21 @@ class VectorSide {
     __aicore__ inline void Idle(const Work& work) {
         if (work.chunks == 0) return;
         for (uint32_t i = 0; i < work.chunks; ++i) {
-            Signal<PIPE_MTE3>(kStateReady);
+            if (!resident_) Signal<PIPE_MTE3>(kStateReady);
             Await(kScored);
             Signal<PIPE_MTE3>(kPrepared);
             Await(kUpdated);
         }
     }
     __aicore__ inline void ProcessUnit(const Work& work, const Unit& unit) {
+        if (resident_ && work.chunks != 0) {
+            PrepareChunk(work, unit, 0);
+            for (uint32_t i = 0; i < work.chunks; ++i) {
+                if (i + 1 < work.chunks) PrepareChunk(work, unit, i + 1);
+                Await(kUpdated);
+            }
+            return;
+        }
         LoadState(work, unit);
         if (work.chunks != 0) {
             ShareState(unit);
@@ -197,6 +206,7 @@ class VectorSide {
     GM_ADDR workspace_;
     static constexpr uint32_t kPieces = 4;  // of a state
     const uint32_t unit_;                   // of the item's two
+    const bool resident_;
     event_t fetched_[kPieces];
     Local<T> local_;
     Prepare<T> prepare_;
@@ -212,7 +222,7 @@ __aicore__ inline void RunCube(const Data& data, const Arguments& a, GM_ADDR wor
     if ASCEND_IS_AIC {
         const uint32_t core = uint32_t(AscendC::GetBlockIdx());
         Walk walk(data, a.lengths, core);
-        Products<T> products(data, layout, workspace + core * layout.Bytes(), a);
+        Products<T, StateT> products(data, layout, workspace + core * layout.Bytes(), a);
         products.Init(pipe);
         products.Process(walk);
         products.Release(pipe);

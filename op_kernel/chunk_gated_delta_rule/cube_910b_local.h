@@ -27,9 +27,11 @@ class Local {
     // fp32 [64, 64], used one after the other as the comments at their uses say.
     FloatTensor scores, cross, decay, inverse;
     FloatTensor state;      // [rows, keyPitch]
-    FloatTensor scratch;    // the four matrices as one piece
-    FloatTensor column[2];  // [64, 8]
+    FloatTensor scratch;    // room for the four matrices as one piece
+    FloatTensor column[2];  // [64], each in a block of its own
+    uint32_t columnStride;  // blocks: apart from the rows that they are multiplied with, where there is room
     static constexpr uint32_t kRows = 10;
+    static constexpr uint32_t kStagger = 64;
     FloatTensor row[kRows];         // [64]
     FloatTensor last[2];            // [8]: exp(G_last), by parity of the chunk
     FloatTensor gateStage;          // [64, 8]: g in lane 0
@@ -37,21 +39,28 @@ class Local {
     LocalTensor<T> diagonal;        // [16, 64]: 1 in row r, columns r, r + 16, r + 32, r + 48
     LocalTensor<T> mask, identity;  // [64, 64]: 0 where column >= row, else far below 0; 1 on the diagonal
 
-    __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t, uint32_t stateElements) {
-        Reserve(pipe, matrices_, scratch, 4 * kMatrix);
+    __aicore__ inline void Init(AscendC::TPipe& pipe, const Data& t, uint32_t stateElements, bool resident) {
+        Reserve(pipe, matrices_, scratch, 4 * kMatrix + kStagger);
         scores = scratch;
         cross = scratch[kMatrix];
-        decay = scratch[2 * kMatrix];
-        inverse = scratch[3 * kMatrix];
-        Reserve(pipe, state_, state, stateElements);
         Reserve(pipe, staged_, parts_, 2 * kPartElements);
+        // Operands half the banks' period apart are read without conflicts.
+        decay = scratch[2 * kMatrix + kStagger];
+        inverse = scratch[3 * kMatrix + kStagger];
+        Reserve(pipe, state_, state, resident ? 4 * kMatrix : stateElements);
+        if (resident) {
+            // Its memory is free, and far enough away that what is read beside does not hold up writes.
+            decay = state[2 * kMatrix];
+            inverse = scratch[2 * kMatrix];
+        }
         Reserve(pipe, constants_, mask, 2 * kMatrix + kDiagonal);
         identity = mask[kMatrix];
         diagonal = mask[2 * kMatrix];
         FloatTensor small;
         Reserve(pipe, small_, small, 2 * kChunk * 8 + kRows * kChunk + 64 + kChunk * 8);
-        column[0] = small;
-        column[1] = small[kChunk * 8];
+        columnStride = resident ? 16 : 1;
+        column[0] = resident ? state : small;
+        column[1] = resident ? state[kStagger] : small[kChunk * 8];
         for (uint32_t i = 0; i < kRows; ++i) row[i] = small[2 * kChunk * 8 + i * kChunk];
         for (uint32_t i = 0; i < 2; ++i) last[i] = small[2 * kChunk * 8 + kRows * kChunk + i * 8];
         gateStage = small[2 * kChunk * 8 + kRows * kChunk + 64];

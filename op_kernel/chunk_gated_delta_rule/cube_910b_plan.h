@@ -15,7 +15,8 @@ constexpr uint32_t kChunk = 64;  // tokens of a chunk
 constexpr uint32_t kMatrix = kChunk * kChunk;
 constexpr uint32_t kUnits = 2;      // units of an item: vector cores of an AI Core
 constexpr uint32_t kOperands = 3;   // full matrices, in two parts each
-constexpr uint32_t kDiagonals = 2;  // diagonal matrices, in two parts each: their four blocks side by side
+constexpr uint32_t kDiagonals = 3;  // diagonal matrices, in two parts each: their four blocks side by side
+constexpr uint32_t kWholeDiagonals = 2;  // of them: those that are multiplied as full matrices
 constexpr uint32_t kDiagonal = 16 * kChunk;
 // Mean length from which chunks pay: a chunk costs nearly the same whatever its tokens (timing model: as much
 // as 12 tokens of the vector path).
@@ -27,6 +28,13 @@ constexpr bool Worth(int64_t tokens, int64_t sequences) {
 
 // Rows of the state that a unit has: a result of 64 KB, operands of 32 KB, two sets of them in L1.
 constexpr uint32_t ValueTile(uint32_t keyPitch) { return keyPitch <= 128 ? 128 : 32; }
+
+// Whether the cube core keeps the state, as two bfloat16 parts in L1, from the first chunk to the last: what
+// is lost each time, 3e-6 of it, is nothing beside the rounding of a 16-bit state. Whole fractals, and what
+// L1 holds.
+constexpr bool Resident(uint32_t stateBytes, uint32_t keyPitch, uint32_t valueDim) {
+    return stateBytes == 2 && keyPitch <= 128 && valueDim % 16 == 0;
+}
 
 // The workspace of one core, in bytes: what cube and vector cores give each other.
 struct Layout {

@@ -33,7 +33,7 @@ class Prepare {
         Scores();
         const GlobalTensor<T> operands = Shared<T>(layout_.Operands(place, unit));
         PipeBarrier<PIPE_MTE3>();  // the operands of the chunk before the last are overwritten
-        local_.StoreSplit(operands[2 * kScoreOperand * kMatrix], kMatrix, local_.cross, local_.inverse,
+        local_.StoreSplit(operands[2 * kScoreOperand * kMatrix], kMatrix, local_.cross, local_.decay,
                           kMatrix);
         PipeBarrier<PIPE_V>();
         Invert(c.count);
@@ -45,7 +45,7 @@ class Prepare {
         static_assert(kReadOperand == kValueOperand + 1, "stored together");
         local_.StoreSplitTwo(operands[2 * kValueOperand * kMatrix], local_.scores, local_.decay);
         PipeBarrier<PIPE_V>();
-        StoreDiagonals(operands[2 * kOperands * kMatrix]);
+        StoreDiagonals(operands[2 * kOperands * kMatrix], local_.last[place]);
     }
 
  private:
@@ -198,12 +198,13 @@ class Prepare {
         PipeBarrier<PIPE_V>();
         for (uint32_t j = 0; j + 1 < n; ++j) {
             const uint32_t below = j + 1, rows = n - below, first = below / 8 * 8;
-            const FloatTensor column = local_.column[j & 1][(below - first) * 8];
-            AscendC::Mul(local_.decay, local_.inverse[j * kChunk], column, uint64_t(kFloatLanes),
-                         uint8_t(rows), AscendC::BinaryRepeatParams(1, 1, 0, 8, 0, 1));
+            const FloatTensor column = local_.column[j & 1][(below - first) * local_.columnStride * 8],
+                              product = local_.decay[below * kChunk];
+            AscendC::Mul(product, local_.inverse[j * kChunk], column, uint64_t(kFloatLanes), uint8_t(rows),
+                         AscendC::BinaryRepeatParams(1, 1, 0, 8, 0, uint8_t(local_.columnStride)));
             if (below + 1 < n) Broadcast(below);
             PipeBarrier<PIPE_V>();
-            AscendC::Add(local_.inverse[below * kChunk], local_.inverse[below * kChunk], local_.decay,
+            AscendC::Add(local_.inverse[below * kChunk], local_.inverse[below * kChunk], product,
                          int32_t(rows * kChunk));
             PipeBarrier<PIPE_V>();
         }
@@ -212,11 +213,12 @@ class Prepare {
     // them
     __aicore__ inline void Broadcast(uint32_t j) {
         const uint32_t first = (j + 1) / 8 * 8;
-        AscendC::Brcb(local_.column[j & 1], local_.scores[j * kChunk + first], uint8_t((kChunk - first) / 8),
-                      AscendC::BrcbRepeatParams(1, 8));
+        AscendC::Brcb(
+            local_.column[j & 1], local_.scores[j * kChunk + first], uint8_t((kChunk - first) / 8),
+            AscendC::BrcbRepeatParams(uint16_t(local_.columnStride), uint16_t(local_.columnStride * 8)));
     }
 
-    __aicore__ inline void StoreDiagonals(const GlobalTensor<T>& diagonals) {
+    __aicore__ inline void StoreDiagonals(const GlobalTensor<T>& diagonals, const FloatTensor& last) {
         const FloatTensor &blocks = local_.scores, &ones = local_.decay;
         AscendC::Cast(ones, local_.diagonal, AscendC::RoundMode::CAST_NONE, kDiagonal);
         PipeBarrier<PIPE_V>();
@@ -224,8 +226,10 @@ class Prepare {
                      16, Repeats::ByColumn());
         AscendC::Mul(blocks[kDecayDiagonal * kDiagonal], ones, local_.row[kToEnd], uint64_t(kFloatLanes), 16,
                      Repeats::ByColumn());
+        AscendC::Mul(blocks[kStateDiagonal * kDiagonal], ones, last, uint64_t(kFloatLanes), 16,
+                     AscendC::BinaryRepeatParams(1, 1, 0, 8, 8, 0));
         PipeBarrier<PIPE_V>();
-        local_.StoreSplit(diagonals, kDiagonals * kDiagonal, blocks, local_.inverse, kDiagonals * kDiagonal);
+        local_.StoreSplit(diagonals, kDiagonals * kDiagonal, blocks, ones, kDiagonals * kDiagonal);
         PipeBarrier<PIPE_V>();
     }
 

@@ -18,11 +18,16 @@ namespace hybrid_ops {
 namespace cgdr {
 namespace split {
 
-template <typename T>
+template <typename T, typename StateT>
 class Products {
  public:
     __aicore__ inline Products(const Data& t, const Layout& layout, GM_ADDR workspace, const Arguments& a)
-        : t_(t), layout_(layout), workspace_(workspace) {
+        : t_(t),
+          layout_(layout),
+          workspace_(workspace),
+          resident_(Resident(sizeof(StateT), t.keyPitch, t.valueDim)) {
+        initial_.SetGlobalBuffer((__gm__ StateT*)a.initial);
+        final_.SetGlobalBuffer((__gm__ StateT*)a.final);
         query_.SetGlobalBuffer((__gm__ T*)a.query);
         key_.SetGlobalBuffer((__gm__ T*)a.key);
         value_.SetGlobalBuffer((__gm__ T*)a.value);
@@ -31,9 +36,10 @@ class Products {
     __aicore__ inline void Init(AscendC::TPipe& pipe) {
         unit_.Init(pipe);
         const uint32_t rows = t_.valueStep, pitch = t_.keyPitch, wide = rows < pitch ? pitch : rows;
-        const uint32_t tokens = 2 * pitch + 2 * rows + 2 * wide;
-        const uint32_t set = kChunk * tokens + 2 * rows * pitch + 2 * (kOperands + kDiagonals) * kMatrix;
-        pipe.InitBuffer(l1_, (kUnits * set + kMatrix) * sizeof(T));
+        const uint32_t tokens = 2 * pitch + rows + 2 * wide, scoring = resident_ ? 2 * kChunk * pitch : 0;
+        const uint32_t set = kChunk * tokens + 2 * rows * pitch + 2 * (kOperands + kWholeDiagonals) * kMatrix;
+        pipe.InitBuffer(
+            l1_, (kUnits * (set + 2 * kFractal) + scoring + (resident_ ? kFractal : kMatrix)) * sizeof(T));
         used_ = 0;
         for (uint32_t i = 0; i < kUnits; ++i) {
             Set& s = sets_[i];
@@ -41,26 +47,45 @@ class Products {
             s.queries = Take(kChunk, pitch);
             s.values = Take(kChunk, rows);
             s.delta[0] = s.values;  // they are read by the product that delta comes from
-            s.delta[1] = Take(kChunk, rows);
             for (uint32_t j = 0; j < 2; ++j) {
                 s.state[j] = Take(rows, pitch);
                 s.mixed[j] = Take(kChunk, wide);
             }
             for (uint32_t j = 0; j < 2 * kOperands; ++j) s.operands[j] = Take(kChunk, kChunk);
-            for (uint32_t j = 0; j < 2 * kDiagonals; ++j) s.diagonals[j] = Take(kChunk, kChunk);
+            for (uint32_t j = 0; j < 2 * kWholeDiagonals; ++j) s.diagonals[j] = Take(kChunk, kChunk);
+            for (uint32_t j = 0; j < 2; ++j) s.last[j] = Take(16, 16);
+            // As soon as the value operand and the read operand are used up.
+            s.delta[1] = {s.operands[2 * kValueOperand].data, kChunk};
+            s.weighed[0] = s.keys;
+            s.weighed[1] = {s.operands[2 * kReadOperand].data, kChunk};
             s.loaded = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE2_MTE1>());
             s.used = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE1_MTE2>());
-            s.stored = static_cast<event_t>(pipe.AllocEventID<HardEvent::FIX_MTE1>());
+            for (uint32_t j = 0; j < 2; ++j) {
+                s.stored[j] = static_cast<event_t>(pipe.AllocEventID<HardEvent::FIX_MTE1>());
+            }
             AscendC::SetFlag<HardEvent::MTE1_MTE2>(s.used);
         }
-        identity_ = Take(kChunk, kChunk);
+        // A product with the whole matrix holds up the chain of products less than one by columns.
+        identity_ = resident_ ? Take(16, 16) : Take(kChunk, kChunk);
+        if (resident_) {
+            scoring_.keys = Take(kChunk, pitch);
+            scoring_.queries = Take(kChunk, pitch);
+            scoring_.loaded = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE2_MTE1>());
+            scoring_.used = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE1_MTE2>());
+            AscendC::SetFlag<HardEvent::MTE1_MTE2>(scoring_.used);
+        }
     }
     __aicore__ inline void Release(AscendC::TPipe& pipe) {
         for (uint32_t i = 0; i < kUnits; ++i) {
             AscendC::WaitFlag<HardEvent::MTE1_MTE2>(sets_[i].used);
             pipe.ReleaseEventID<HardEvent::MTE2_MTE1>(sets_[i].loaded);
             pipe.ReleaseEventID<HardEvent::MTE1_MTE2>(sets_[i].used);
-            pipe.ReleaseEventID<HardEvent::FIX_MTE1>(sets_[i].stored);
+            for (uint32_t j = 0; j < 2; ++j) pipe.ReleaseEventID<HardEvent::FIX_MTE1>(sets_[i].stored[j]);
+        }
+        if (resident_) {
+            AscendC::WaitFlag<HardEvent::MTE1_MTE2>(scoring_.used);
+            pipe.ReleaseEventID<HardEvent::MTE2_MTE1>(scoring_.loaded);
+            pipe.ReleaseEventID<HardEvent::MTE1_MTE2>(scoring_.used);
         }
         unit_.Release(pipe);
     }
@@ -69,6 +94,12 @@ class Products {
         Work work;
         while (walk.Next(work)) {
             if (work.chunks == 0) continue;
+            if constexpr (sizeof(StateT) == sizeof(T)) {
+                if (resident_) {
+                    ProcessResident(work);
+                    continue;
+                }
+            }
             Score(work, 0);
             for (uint32_t i = 0; i < work.chunks; ++i) {
                 if (i + 1 < work.chunks) Score(work, i + 1);
@@ -81,10 +112,12 @@ class Products {
     // One unit in L1. `mixed`: R, then D v', then scaled queries.
     struct Set {
         CubeMatrix<T> keys, queries, values, state[2], mixed[2], delta[2];
-        CubeMatrix<T> operands[2 * kOperands], diagonals[2 * kDiagonals];
-        event_t loaded, used, stored;
-        CubeUnit::Result result;
-        uint32_t rows, width;  // of the state, and padded
+        CubeMatrix<T> operands[2 * kOperands], diagonals[2 * kWholeDiagonals];
+        CubeMatrix<T> weighed[2], last[2];  // D K; exp(G_last) times one block of the identity
+        event_t loaded, used, stored[2];
+        CubeUnit::Result results[2];  // one per event of `stored`
+        uint32_t rows, width;         // of the state, and padded
+        uint32_t tokens, parts;       // of the chunk; of the state: the initial one has one part
     };
 
     __aicore__ inline CubeMatrix<T> Take(uint32_t height, uint32_t columns) {
@@ -106,34 +139,50 @@ class Products {
     }
 
     // K K^T and K Q^T of a chunk, for the vector cores; once where units share their key head.
-    __aicore__ inline void Score(const Work& work, uint32_t index) {
+    __aicore__ inline void LoadScored(const Set& s, const Work& work, uint32_t index, uint32_t u) {
         const Chunk c = work.At(index);
+        AscendC::WaitFlag<HardEvent::MTE1_MTE2>(s.used);
+        const uint32_t key = Unit(t_, work.unit + u).key;
+        LoadTokens(s.keys, key_, c, key);
+        LoadTokens(s.queries, query_, c, key);
+        AscendC::SetFlag<HardEvent::MTE2_MTE1>(s.loaded);
+    }
+    __aicore__ inline void MultiplyScored(const Set& s, uint32_t n, uint32_t u) {
+        AscendC::WaitFlag<HardEvent::MTE2_MTE1>(s.loaded);
+        const auto scores = Shared<float>(layout_.Scores(scored_ & 1, u));
+        const auto r = unit_.Begin();
+        for (uint32_t i = 0; i < 2; ++i) {
+            const CubeUnit::Result part{r.data[i * kMatrix], r.half};
+            unit_.template Add<false, false>(part, s.keys, i == 0 ? s.keys : s.queries, n, n, t_.keyPitch,
+                                             true);
+            unit_.Ready(part);
+            unit_.StoreRows(scores[i * kMatrix], part, n, n, kChunk);
+        }
+        unit_.End(r);
+        AscendC::SetFlag<HardEvent::MTE1_MTE2>(s.used);
+    }
+    __aicore__ inline void Score(const Work& work, uint32_t index) {
         const uint32_t units = work.SharedKey(t_) ? 1 : work.units;
-        for (uint32_t u = 0; u < units; ++u) {
-            const Set& s = sets_[u];
-            AscendC::WaitFlag<HardEvent::MTE1_MTE2>(s.used);
-            const uint32_t key = Unit(t_, work.unit + u).key;
-            LoadTokens(s.keys, key_, c, key);
-            LoadTokens(s.queries, query_, c, key);
-            AscendC::SetFlag<HardEvent::MTE2_MTE1>(s.loaded);
-        }
+        for (uint32_t u = 0; u < units; ++u) LoadScored(sets_[u], work, index, u);
         AscendC::PipeBarrier<PIPE_FIX>();
-        for (uint32_t u = 0; u < units; ++u) {
-            const Set& s = sets_[u];
-            AscendC::WaitFlag<HardEvent::MTE2_MTE1>(s.loaded);
-            const auto scores = Shared<float>(layout_.Scores(scored_ & 1, u));
-            for (uint32_t i = 0; i < 2; ++i) {
-                const auto r = unit_.Begin();
-                unit_.template Add<false, false>(r, s.keys, i == 0 ? s.keys : s.queries, c.count, c.count,
-                                                 t_.keyPitch, true);
-                unit_.Ready(r);
-                unit_.StoreRows(scores[i * kMatrix], r, c.count, c.count, kChunk);
-                unit_.End(r);
-            }
-            AscendC::SetFlag<HardEvent::MTE1_MTE2>(s.used);
-        }
+        for (uint32_t u = 0; u < units; ++u) MultiplyScored(sets_[u], work.At(index).count, u);
         ++scored_;
         Signal<PIPE_FIX>(kScored);
+    }
+    // As Score, in memory of its own; the tokens of the first unit have been loaded, those of the next
+    // chunk's are.
+    __aicore__ inline void ScoreAhead(const Work& work, uint32_t index) {
+        if (index >= work.chunks) return;
+        const uint32_t units = work.SharedKey(t_) ? 1 : work.units;
+        AscendC::PipeBarrier<PIPE_FIX>();
+        for (uint32_t u = 0; u < units; ++u) {
+            if (u != 0) LoadScored(scoring_, work, index, u);
+            MultiplyScored(scoring_, work.At(index).count, u);
+        }
+        Settle();
+        ++scored_;
+        Signal<PIPE_FIX>(kScored);
+        if (index + 1 < work.chunks) LoadScored(scoring_, work, index + 1, 0);
     }
 
     // Everything but the state.
@@ -151,11 +200,15 @@ class Products {
         for (uint32_t j = 0; j < 2 * kOperands; ++j) {
             LoadMatrix(s.operands[j], operands[j * kMatrix], kChunk, kChunk, kChunk);
         }
-        for (uint32_t j = 0; j < 2 * kDiagonals; ++j) {
+        for (uint32_t j = 0; j < 2 * kWholeDiagonals; ++j) {
             // Four blocks, from side by side to the diagonal of a matrix that is 0 elsewhere.
             const uint32_t at = 2 * kOperands * kMatrix + (j % 2 * kDiagonals + j / 2) * kDiagonal;
             AscendC::DataCopy(s.diagonals[j].data, operands[at],
                               AscendC::Nd2NzParams(4, 16, 16, 16, kChunk, kChunk, 1, kChunk * 16 + 256));
+        }
+        for (uint32_t j = 0; resident_ && j < 2; ++j) {
+            const uint32_t at = 2 * kOperands * kMatrix + (j * kDiagonals + kStateDiagonal) * kDiagonal;
+            LoadMatrix(s.last[j], operands[at], 16, 16, kChunk);
         }
     }
     __aicore__ inline void LoadState(Set& s, uint32_t u) {
@@ -171,9 +224,9 @@ class Products {
         if (haveConstants_) return;
         haveConstants_ = true;
         const auto identity = Shared<T>(layout_.Identity());
-        LoadMatrix(identity_, identity, kChunk, kChunk, kChunk);
+        LoadMatrix(identity_, identity, identity_.height, identity_.height, kChunk);
         for (uint32_t u = 0; u < kUnits; ++u) {
-            for (uint32_t j = 0; j < 2 * kDiagonals; ++j) {
+            for (uint32_t j = 0; j < 2 * kWholeDiagonals; ++j) {
                 LoadMatrix(sets_[u].diagonals[j], identity, kChunk, kChunk, kChunk);
             }
         }
@@ -209,22 +262,185 @@ class Products {
         ++done_;
     }
 
+    // As Run, where the state stays in L1: what is multiplied with it is prepared from the keys first
+    // (Keys), so that only two products of a chunk wait for each other. While a unit's chunk is finished the
+    // other's keys are prepared.
+    __aicore__ inline void ProcessResident(const Work& work) {
+        LoadScored(scoring_, work, 0, 0);
+        ScoreAhead(work, 0);
+        ScoreAhead(work, 1);
+        AwaitChunk(work, 0);
+        LoadChunk(work, 0, 0);
+        Overlap(work, 0, nullptr, 0, &sets_[0]);
+        if (work.units > 1) LoadChunk(work, 0, 1);
+        Signal<PIPE_MTE2>(kUpdated);
+        for (uint32_t i = 0; i < work.chunks; ++i) {
+            const bool more = i + 1 < work.chunks;
+            Overlap(work, i, &sets_[0], 0, work.units > 1 ? &sets_[1] : nullptr);
+            if (more) {
+                AwaitChunk(work, i + 1);
+                LoadChunk(work, i + 1, 0);
+            }
+            Overlap(work, i, work.units > 1 ? &sets_[1] : nullptr, 1, more ? &sets_[0] : nullptr);
+            if (!more) break;
+            if (work.units > 1) LoadChunk(work, i + 1, 1);
+            Signal<PIPE_MTE2>(kUpdated);
+        }
+    }
+    __aicore__ inline void AwaitChunk(const Work& work, uint32_t index) {
+        Await(kPrepared);
+        LoadConstants();
+        ScoreAhead(work, index + 2);
+    }
+    __aicore__ inline void LoadChunk(const Work& work, uint32_t index, uint32_t u) {
+        Set& s = sets_[u];
+        s.tokens = work.At(index).count;
+        s.parts = index == 0 ? 1 : 2;
+        Load(s, work, work.At(index), u);
+        if (index == 0) LoadInitial(s, work, u);
+        AscendC::SetFlag<HardEvent::MTE2_MTE1>(s.loaded);
+        if (u + 1 == work.units) ++done_;
+    }
+    // Finishes chunk `index` of unit u, whose set is `main`, and prepares the keys in `next`; either may be
+    // absent.
+    __aicore__ inline void Overlap(const Work& work, uint32_t index, Set* main, uint32_t u, Set* next) {
+        const bool last = index + 1 == work.chunks;
+        if (main != nullptr) {
+            CorrectResident(*main);
+            ScaleQueries(*main, main->tokens, 1);
+            Split(*main, main->delta, main->tokens, main->width);
+            Split(*main, main->mixed, main->tokens, t_.keyPitch, 1);
+        } else {
+            Settle();
+        }
+        if (next != nullptr) ReadKeys(*next);
+        if (main != nullptr) MultiplyOutput(*main);
+        if (next != nullptr) Split(*next, next->mixed, next->tokens, t_.keyPitch, 1);
+        if (main != nullptr) StoreOutput(*main, work, index, u);
+        if (next != nullptr) WeighKeys(*next);
+        if (main != nullptr) Decay(*main);
+        if (next != nullptr) Split(*next, next->weighed, next->tokens, t_.keyPitch);
+        if (main != nullptr) Advance(*main, last, work, u);
+        if (main != nullptr && !last) unsettled_ = main;
+        if (last) Settle();
+    }
+    // The low part of a new state, which its reader comes long after.
+    __aicore__ inline void Settle() {
+        if (unsettled_ == nullptr) return;
+        Split(*unsettled_, unsettled_->state, unsettled_->width, t_.keyPitch);
+        unsettled_ = nullptr;
+    }
+    __aicore__ inline uint64_t StateAt(const Work& work, uint32_t u) const {
+        const Unit unit(t_, work.unit + u);
+        return ((uint64_t(work.sequence) * t_.valueHeads + unit.head) * t_.valueDim + unit.row) * t_.keyDim;
+    }
+    __aicore__ inline void LoadInitial(Set& s, const Work& work, uint32_t u) {
+        for (uint32_t j = 0; j < 2; ++j) s.state[j].height = s.width;
+        if constexpr (sizeof(StateT) == sizeof(T)) {
+            LoadMatrix(s.state[0], initial_[StateAt(work, u)], s.rows, t_.keyDim, t_.keyDim);
+        }
+    }
+    // mixed <- -T beta exp(G) K
+    __aicore__ inline void ReadKeys(Set& s) {
+        if (s.parts > 1) AwaitParts(s);  // the state
+        AscendC::WaitFlag<HardEvent::MTE2_MTE1>(s.loaded);
+        const CubeMatrix<T>* read = &s.operands[2 * kReadOperand];
+        s.results[1] = unit_.Begin();
+        unit_.template AddBoth<false, true>(s.results[1], read[0], read[1], s.keys, s.tokens, t_.keyPitch,
+                                            s.tokens, true);
+        StoreHigh(s, s.mixed, s.tokens, t_.keyPitch, 1);
+    }
+    // weighed <- D K
+    __aicore__ inline void WeighKeys(Set& s) {
+        const CubeMatrix<T>* decay = &s.diagonals[2 * kDecayDiagonal];
+        s.results[0] = unit_.Begin();
+        unit_.template AddBoth<false, true>(s.results[0], decay[0], decay[1], s.keys, s.tokens, t_.keyPitch,
+                                            s.tokens, true);
+        StoreHigh(s, s.weighed, s.tokens, t_.keyPitch);
+    }
+    // delta <- v'
+    __aicore__ inline void CorrectResident(Set& s) {
+        const CubeMatrix<T>* value = &s.operands[2 * kValueOperand];
+        s.results[0] = unit_.Begin();
+        unit_.template AddBoth<false, true>(s.results[0], value[0], value[1], s.values, s.tokens, s.width,
+                                            s.tokens, true);
+        Settle();
+        for (uint32_t j = 0; j < 2; ++j) AwaitParts(s, j);
+        unit_.template AddBoth<false, false>(s.results[0], s.mixed[0], s.mixed[1], s.state[0], s.tokens,
+                                             s.width, t_.keyPitch);
+        if (s.parts > 1) {
+            unit_.template Add<false, false>(s.results[0], s.mixed[0], s.state[1], s.tokens, s.width,
+                                             t_.keyPitch);
+        }
+        StoreHigh(s, s.delta, s.tokens, s.width);
+    }
+    __aicore__ inline void MultiplyOutput(Set& s) {
+        for (uint32_t i = 0; i < 2; ++i) AwaitParts(s, i);
+        s.results[0] = unit_.Begin();
+        unit_.template AddBoth<false, false>(s.results[0], s.mixed[0], s.mixed[1], s.state[0], s.tokens,
+                                             s.width, t_.keyPitch, true);
+        if (s.parts > 1) {
+            unit_.template Add<false, false>(s.results[0], s.mixed[0], s.state[1], s.tokens, s.width,
+                                             t_.keyPitch);
+        }
+        AddSplit<true, true>(s.results[0], &s.operands[2 * kScoreOperand], s.delta, s.tokens, s.width,
+                             s.tokens, false);
+    }
+    __aicore__ inline void StoreOutput(Set& s, const Work& work, uint32_t index, uint32_t u) {
+        const Unit unit(t_, work.unit + u);
+        const uint64_t width = uint64_t(t_.valueHeads) * t_.valueDim;
+        const uint64_t at = uint64_t(work.At(index).token) * width + uint64_t(unit.head) * t_.valueDim;
+        unit_.Ready(s.results[0]);
+        unit_.StoreRows(out_[at + unit.row], s.results[0], s.tokens, s.rows, uint32_t(width));
+        unit_.End(s.results[0]);
+    }
+    // result <- exp(G_last) state
+    __aicore__ inline void Decay(Set& s) {
+        s.results[0] = unit_.Begin();
+        const auto& r = s.results[0];
+        unit_.AddScaled(r, s.state[0], s.last[0].data, s.width, t_.keyPitch, true);
+        unit_.AddScaled(r, s.state[0], s.last[1].data, s.width, t_.keyPitch);
+        if (s.parts > 1) unit_.AddScaled(r, s.state[1], s.last[0].data, s.width, t_.keyPitch);
+    }
+    // state <- result + v'^T (D K), or to the final state if it was the last chunk
+    __aicore__ inline void Advance(Set& s, bool last, const Work& work, uint32_t u) {
+        const auto& r = s.results[0];
+        AddSplit<true, true>(r, s.delta, s.weighed, s.width, t_.keyPitch, s.tokens, false);
+        AscendC::SetFlag<HardEvent::MTE1_MTE2>(s.used);
+        if (!last) {
+            StoreHigh(s, s.state, s.width, t_.keyPitch);
+            return;
+        }
+        unit_.Ready(r);
+        unit_.StoreRows(final_[StateAt(work, u)], r, s.rows, t_.keyDim, t_.keyDim);
+        unit_.End(r);
+    }
+
     // A result begins to become an operand: its high part.
-    __aicore__ inline void StoreHigh(Set& s, const CubeMatrix<T>* parts, uint32_t m, uint32_t n) {
-        unit_.Ready(s.result);
-        unit_.StoreMatrix(parts[0], s.result, m, n);
-        AscendC::SetFlag<HardEvent::FIX_MTE1>(s.stored);
+    __aicore__ inline void StoreHigh(Set& s, const CubeMatrix<T>* parts, uint32_t m, uint32_t n,
+                                     uint32_t slot = 0) {
+        unit_.Ready(s.results[slot]);
+        unit_.StoreMatrix(parts[0], s.results[slot], m, n);
+        AscendC::SetFlag<HardEvent::FIX_MTE1>(s.stored[slot]);
     }
     // ... and its low part, after which the result is gone.
-    __aicore__ inline void Split(Set& s, const CubeMatrix<T>* parts, uint32_t m, uint32_t n) {
-        AscendC::WaitFlag<HardEvent::FIX_MTE1>(s.stored);
-        unit_.template Add<false, true>(s.result, identity_, parts[0], m, n, m);
-        unit_.Ready(s.result);
-        unit_.StoreMatrix(parts[1], s.result, m, n);
-        unit_.End(s.result);
-        AscendC::SetFlag<HardEvent::FIX_MTE1>(s.stored);
+    __aicore__ inline void Split(Set& s, const CubeMatrix<T>* parts, uint32_t m, uint32_t n,
+                                 uint32_t slot = 0) {
+        const auto& r = s.results[slot];
+        AscendC::WaitFlag<HardEvent::FIX_MTE1>(s.stored[slot]);
+        if (resident_) {
+            unit_.AddScaled(r, parts[0], identity_.data, m, n);
+        } else {
+            unit_.template Add<false, true>(r, identity_, parts[0], m, n, m);
+        }
+        unit_.Ready(r);
+        unit_.StoreMatrix(parts[1], r, m, n);
+        unit_.End(r);
+        AscendC::SetFlag<HardEvent::FIX_MTE1>(s.stored[slot]);
     }
-    __aicore__ inline void AwaitParts(const Set& s) { AscendC::WaitFlag<HardEvent::FIX_MTE1>(s.stored); }
+    __aicore__ inline void AwaitParts(const Set& s, uint32_t slot = 0) {
+        AscendC::WaitFlag<HardEvent::FIX_MTE1>(s.stored[slot]);
+    }
     // r (+)= A B with A and B in two parts each, without low times low
     template <bool kLeft, bool kRight>
     __aicore__ inline void AddSplit(const CubeUnit::Result& r, const CubeMatrix<T>* a, const CubeMatrix<T>* b,
@@ -236,63 +452,68 @@ class Products {
     // mixed <- R = K S^T
     __aicore__ inline void ReadState(Set& s, uint32_t n) {
         AscendC::WaitFlag<HardEvent::MTE2_MTE1>(s.loaded);
-        s.result = unit_.Begin();
-        unit_.template Add<false, false>(s.result, s.keys, s.state[0], n, s.width, t_.keyPitch, true);
-        unit_.template Add<false, false>(s.result, s.keys, s.state[1], n, s.width, t_.keyPitch);
+        s.results[0] = unit_.Begin();
+        unit_.template Add<false, false>(s.results[0], s.keys, s.state[0], n, s.width, t_.keyPitch, true);
+        unit_.template Add<false, false>(s.results[0], s.keys, s.state[1], n, s.width, t_.keyPitch);
         StoreHigh(s, s.mixed, n, s.width);
     }
     // delta <- v'
     __aicore__ inline void Correct(Set& s, uint32_t n) {
         AwaitParts(s);
-        s.result = unit_.Begin();
+        s.results[0] = unit_.Begin();
         const CubeMatrix<T>* value = &s.operands[2 * kValueOperand];
-        unit_.template AddBoth<false, true>(s.result, value[0], value[1], s.values, n, s.width, n, true);
-        AddSplit<false, true>(s.result, &s.operands[2 * kReadOperand], s.mixed, n, s.width, n, false);
+        unit_.template AddBoth<false, true>(s.results[0], value[0], value[1], s.values, n, s.width, n, true);
+        AddSplit<false, true>(s.results[0], &s.operands[2 * kReadOperand], s.mixed, n, s.width, n, false);
         StoreHigh(s, s.delta, n, s.width);
     }
     // mixed <- D v'
     __aicore__ inline void Weigh(Set& s, uint32_t n) {
         AwaitParts(s);
-        s.result = unit_.Begin();
-        AddSplit<false, true>(s.result, &s.diagonals[2 * kDecayDiagonal], s.delta, n, s.width, n, true);
+        s.results[0] = unit_.Begin();
+        AddSplit<false, true>(s.results[0], &s.diagonals[2 * kDecayDiagonal], s.delta, n, s.width, n, true);
         StoreHigh(s, s.mixed, n, s.width);
     }
     // the update <- (D v')^T K
     __aicore__ inline void UpdateState(Set& s, uint32_t n, uint32_t u) {
         AwaitParts(s);
-        s.result = unit_.Begin();
-        unit_.template AddBoth<true, true>(s.result, s.mixed[0], s.mixed[1], s.keys, s.rows, t_.keyPitch, n,
-                                           true);
-        unit_.Ready(s.result);
-        unit_.StoreRows(Shared<float>(layout_.Update(u)), s.result, s.rows, t_.keyPitch, t_.keyPitch);
-        unit_.End(s.result);
+        s.results[0] = unit_.Begin();
+        unit_.template AddBoth<true, true>(s.results[0], s.mixed[0], s.mixed[1], s.keys, s.rows, t_.keyPitch,
+                                           n, true);
+        unit_.Ready(s.results[0]);
+        unit_.StoreRows(Shared<float>(layout_.Update(u)), s.results[0], s.rows, t_.keyPitch, t_.keyPitch);
+        unit_.End(s.results[0]);
     }
     // mixed <- exp(G) scale Q
-    __aicore__ inline void ScaleQueries(Set& s, uint32_t n) {
-        s.result = unit_.Begin();
+    __aicore__ inline void ScaleQueries(Set& s, uint32_t n, uint32_t slot = 0) {
         const CubeMatrix<T>* scale = &s.diagonals[2 * kQueryDiagonal];
-        unit_.template AddBoth<false, true>(s.result, scale[0], scale[1], s.queries, n, t_.keyPitch, n, true);
-        StoreHigh(s, s.mixed, n, t_.keyPitch);
+        s.results[slot] = unit_.Begin();
+        unit_.template AddBoth<false, true>(s.results[slot], scale[0], scale[1], s.queries, n, t_.keyPitch, n,
+                                            true);
+        StoreHigh(s, s.mixed, n, t_.keyPitch, slot);
     }
     __aicore__ inline void Output(Set& s, uint32_t n, const GlobalTensor<T>& out, uint32_t pitch) {
         AwaitParts(s);
-        s.result = unit_.Begin();
-        AddSplit<false, false>(s.result, s.mixed, s.state, n, s.width, t_.keyPitch, true);
-        AddSplit<true, true>(s.result, &s.operands[2 * kScoreOperand], s.delta, n, s.width, n, false);
+        s.results[0] = unit_.Begin();
+        AddSplit<false, false>(s.results[0], s.mixed, s.state, n, s.width, t_.keyPitch, true);
+        AddSplit<true, true>(s.results[0], &s.operands[2 * kScoreOperand], s.delta, n, s.width, n, false);
         AscendC::SetFlag<HardEvent::MTE1_MTE2>(s.used);
-        unit_.Ready(s.result);
-        unit_.StoreRows(out, s.result, n, s.rows, pitch);
-        unit_.End(s.result);
+        unit_.Ready(s.results[0]);
+        unit_.StoreRows(out, s.results[0], n, s.rows, pitch);
+        unit_.End(s.results[0]);
     }
 
     const Data& t_;
     const Layout layout_;
     GM_ADDR workspace_;
+    static constexpr uint32_t kFractal = kFractalElements<T>;
+    const bool resident_;
     GlobalTensor<T> query_, key_, value_, out_;
+    GlobalTensor<StateT> initial_, final_;
     CubeUnit unit_;
     AscendC::TBuf<AscendC::TPosition::A1> l1_;
     uint32_t used_ = 0;  // elements of l1_
-    Set sets_[kUnits];
+    Set sets_[kUnits], scoring_;
+    Set* unsettled_ = nullptr;
     CubeMatrix<T> identity_;
     uint32_t scored_ = 0, done_ = 0;  // chunks
     bool haveConstants_ = false;

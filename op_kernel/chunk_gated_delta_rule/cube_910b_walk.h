@@ -20,8 +20,9 @@ using AscendC::GlobalTensor;
 enum Flag : uint16_t {
     kScored = 0,      // cube: K K^T and K Q^T of the next chunk
     kPrepared = 1,    // vector: its operands
-    kUpdated = 2,     // cube: what a chunk adds to the state; everything else of it is read
-    kStateReady = 3,  // vector: the state before a chunk
+    kUpdated = 2,     // cube: what a chunk adds to the state; everything else of it is read. With a resident
+                      // state: the operands of a chunk are read
+    kStateReady = 3,  // vector: the state before a chunk, unless it is resident
 };
 
 struct Chunk {
@@ -119,6 +120,7 @@ enum Operand : uint32_t {
 enum Diagonal : uint32_t {
     kQueryDiagonal = 0,  // exp(G) scale
     kDecayDiagonal = 1,  // D
+    kStateDiagonal = 2,  // exp(G_last): one block is enough
 };
 
 }  // namespace split

@@ -108,7 +108,7 @@ __aicore__ inline QuantMode_t Rounding() {
 }  // namespace cube
 
 // The matrix unit with L0A and L0B in two halves each: one is loaded while the other is multiplied. Results
-// are in L0C, in two halves of 64 KB, taken in turn. A product:
+// are in L0C, in two halves of 64 KB; a product takes the one that was ended first. A product:
 //
 //   auto c = unit.Begin();                 // waits until the half is free
 //   unit.Add<false, false>(c, A, B, m, n, k, true);   // c = A B
@@ -151,9 +151,10 @@ class CubeUnit {
     }
 
     __aicore__ inline Result Begin() {
-        half_ ^= 1;
-        AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(stored_[half_]);
-        return {results_.template Get<float>()[half_ * (kResultBytes / sizeof(float))], half_};
+        const uint32_t half = open_[ended_ ^ 1] ? ended_ : ended_ ^ 1;
+        open_[half] = true;
+        AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(stored_[half]);
+        return {results_.template Get<float>()[half * (kResultBytes / sizeof(float))], half};
     }
     // c = A B with `first`, else c += A B; kLeft, kRight: `a` holds A^T, `b` holds B instead of A and B^T.
     template <bool kLeft, bool kRight, typename T>
@@ -199,6 +200,37 @@ class CubeUnit {
         Multiply(c, left[elements], right, m, n, k, false);
         AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(used_[turn_]);
     }
+    // c = A B with `first`, else c += A B, where B is block-diagonal: every 16 columns of A times the one
+    // fractal `b`. A multiple of the identity costs an n-th of a product this way.
+    template <typename T>
+    __aicore__ inline void AddScaled(const Result& c, const CubeMatrix<T>& a,
+                                     const AscendC::LocalTensor<T>& b, uint32_t m, uint32_t n,
+                                     bool first = false) {
+        static_assert(sizeof(T) == 2, "columns of fractals are 16 wide");
+        const uint32_t high = RoundUp(m, kCubeSide) / kCubeSide, wide = RoundUp(n, kCubeSide) / kCubeSide;
+        turn_ ^= 1;
+        const uint32_t at = turn_ * (kOperandBytes / sizeof(T)), step = high * kFractalElements<T>;
+        const AscendC::LocalTensor<T> left = left_.template Get<T>()[at],
+                                      right = right_.template Get<T>()[at];
+        AscendC::WaitFlag<AscendC::HardEvent::M_MTE1>(used_[turn_]);
+        if (a.height == high * kCubeSide && high * wide <= 255) {
+            cube::Fractals(left, a.data, high * wide, 1, false);
+        } else {
+            for (uint32_t j = 0; j < wide; ++j) {
+                cube::Fractals(left[j * step], a.data[j * a.height * kCubeSide], high, 1, false);
+            }
+        }
+        cube::Fractals(right, b, 1, 1, false);
+        AscendC::SetFlag<AscendC::HardEvent::MTE1_M>(loaded_[turn_]);
+        AscendC::WaitFlag<AscendC::HardEvent::MTE1_M>(loaded_[turn_]);
+        AscendC::PipeBarrier<PIPE_M>();
+        const AscendC::MmadParams params(m == 1 ? 2 : m, kCubeSide, kCubeSide, 0, false, first);
+        for (uint32_t j = 0; j < wide; ++j) {
+            AscendC::Mmad(c.data[j * step], left[j * step], right, params);
+        }
+        AscendC::PipeBarrier<PIPE_M>();
+        AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(used_[turn_]);
+    }
     __aicore__ inline void Ready(const Result& c) {
         AscendC::SetFlag<AscendC::HardEvent::M_FIX>(summed_[c.half]);
         AscendC::WaitFlag<AscendC::HardEvent::M_FIX>(summed_[c.half]);
@@ -222,6 +254,8 @@ class CubeUnit {
                                        dst.height, false, cube::Rounding<D>(), 0, 1, 0, 0, 0));
     }
     __aicore__ inline void End(const Result& c) {
+        open_[c.half] = false;
+        ended_ = c.half;
         AscendC::SetFlag<AscendC::HardEvent::FIX_M>(stored_[c.half]);
     }
 
@@ -243,7 +277,8 @@ class CubeUnit {
     AscendC::TBuf<AscendC::TPosition::B2> right_;
     AscendC::TBuf<AscendC::TPosition::CO1> results_;
     event_t loaded_[2], used_[2], summed_[2], stored_[2];
-    uint32_t turn_ = 0, half_ = 0;
+    uint32_t turn_ = 0, ended_ = 0;
+    bool open_[2] = {false, false};
 };
 
 // A product with a long k, from GM: L1 holds two steps of `step` columns, one is loaded while the other is
