@@ -124,6 +124,10 @@ def _text(op: Op) -> str:
             "family": soc,
             "dtypes": [t.dtypes[soc][i] for t in op.inputs],
             "kernel": sim_build.compile_kernel(op, soc, i).name,
+            "cube": sim_build.compile_kernel(op, soc, i, core="cube").name
+            if sim_build.cores_of(op, soc)[0]
+            else "",
+            "cores": sim_build.cores_by_key(op, soc),
         }
         for soc, i in columns(op)
     ]
@@ -185,6 +189,8 @@ def ensure(name: str, soc: str, column: int) -> Path:
         sim_build.core_library()
         host.library_path()
         sim_build.compile_kernel(op, soc, column)
+        if sim_build.cores_of(op, soc)[0]:
+            sim_build.compile_kernel(op, soc, column, core="cube")
         built = _compile(op)
     except build.BuildError as error:
         raise sim_build.SimulatorError(str(error)) from error

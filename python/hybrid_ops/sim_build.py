@@ -168,6 +168,14 @@ def compile_kernel_file(
     )
 
 
+def cores_by_key(op: Op | str, soc: str) -> dict[int | None, tuple[int, int]]:
+    """`cores_of` for every tiling key that the kernel's text names, and under None for all others."""
+    source = (paths.source_dir("op_kernel") / f"{check.find_op(op).name}.cpp").read_text(encoding="utf-8")
+    keys = sorted({int(number, 0) for number, _ in _TASK.findall(source) if number})
+    unnamed = keys[-1] + 1 if keys else 0
+    return {None: cores_of(op, soc, unnamed), **{key: cores_of(op, soc, key) for key in keys}}
+
+
 def cores_of(op: Op | str, soc: str, key: int | None = None) -> tuple[int, int]:
     """Cube and vector cores per AI Core that an operator's kernel runs on; (0, 0): cores of one kind.
 

@@ -102,13 +102,15 @@ def second_formula(
     """The same operator chunk by chunk, with no loop over tokens (WY form, section 3.3 of the paper).
 
     With G the sum of gates inside a chunk and E[i,j] = exp(G_i - G_j) for j <= i, the corrected values are
-    u = (I + strict_lower(beta K K^T E))^-1 beta (v - exp(G) K S), and readout and new state are sums over them.
+    u = (I + strict_lower(beta K K^T E))^-1 beta (v - exp(G) K S), and readout and new state are sums over them. A row whose
+    gate forgets begins a chunk: 0 times what an infinite state left behind would not be 0.
     """
     tokens, heads = value.shape[:2]
     group = heads // key.shape[1]
     final = initial_state.copy()
     out = np.zeros(value.shape, value.dtype)
-    gates = np.zeros((tokens, heads)) if g is None else np.maximum(g.astype(float), LEAST_LOG_DECAY)
+    raw = np.zeros((tokens, heads)) if g is None else g.astype(float)
+    gates, forgets = np.maximum(raw, LEAST_LOG_DECAY), np.exp(raw) == 0
 
     def rows(x: np.ndarray, chunk: slice, repeats: int = 1) -> np.ndarray:
         return np.repeat(x[chunk].astype(float), repeats, axis=1).swapaxes(0, 1)  # [NV, n, …]
@@ -117,8 +119,10 @@ def second_formula(
         if first == end:
             continue
         s = initial_state[b].astype(float).swapaxes(1, 2)  # [NV, DK, DV]
-        for begin in range(first, end, chunk_size):
-            chunk = slice(begin, min(begin + chunk_size, end))
+        begins = sorted({*range(first, end, chunk_size), *(first + np.flatnonzero(forgets[first:end].any(axis=1)))})
+        for begin, following in zip(begins, [*begins[1:], end], strict=True):
+            chunk = slice(begin, following)
+            s[forgets[begin]] = 0
             q, k = rows(query, chunk, group) * scale_value, rows(key, chunk, group)
             v, rate = rows(value, chunk), rows(beta, chunk)[:, :, None]
             total = np.cumsum(rows(gates, chunk), axis=1)[:, :, None]  # [NV, n, 1]

@@ -167,7 +167,16 @@ inline void Launch(const Operator& op, const Call& call, const Chip& chip, const
     request.tiling_key = tiling["tiling_key"].Unsigned();
     request.checks = OptionOf(call, "checks") == "full";
     request.auto_sync = 1;
-    const char* text = launch(&request);
+    const Cores& cores = column.OfKey(request.tiling_key);
+    const char* text = nullptr;
+    if (cores.cubes == 0) {
+        text = launch(&request);
+    } else {
+        static const auto launch_mixed = Symbol<decltype(&ascsim_launch_mixed)>(core, "ascsim_launch_mixed");
+        void* cube = Open(column.cube, RTLD_NOW | RTLD_LOCAL);
+        const AscsimMixed mixed{Symbol<void (*)(void**)>(cube, "ascsim_kernel"), cores.vectors};
+        text = launch_mixed(&request, &mixed);
+    }
     const Json report = JsonReader(text).Read();
     release(text);
     if (!report["ok"].IsTrue()) throw std::runtime_error(Describe(op, chip, report));

@@ -36,10 +36,24 @@ struct OutputRule {
     int in_place;  // index of the input that the kernel overwrites, -1: none
 };
 
-struct Column {  // one legal combination of dtypes, and the library of its kernel
+struct Cores {  // of one AI Core; no cube core: the kernel runs on cores of one kind
+    uint32_t cubes, vectors;
+};
+
+struct Column {  // one legal combination of dtypes, and the libraries of its kernel
     const char* family;
     std::vector<const char*> dtypes;  // of the inputs
     const char* kernel;
+    const char* cube;  // the same kernel compiled for cube cores, where it has mixed variants
+    Cores usual;
+    std::vector<std::pair<uint64_t, Cores>> by_key;  // variants whose cores differ from the usual ones
+
+    const Cores& OfKey(uint64_t key) const {
+        for (const auto& variant : by_key) {
+            if (variant.first == key) return variant.second;
+        }
+        return usual;
+    }
 };
 
 struct Chip {
