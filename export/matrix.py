@@ -107,8 +107,8 @@ def forms(families: Sequence[str] = tuple(FAMILIES)) -> Iterator[Form]:
 
 def all_ours(families: Sequence[str] = tuple(FAMILIES)) -> Iterator[Form]:
     """All forms of a decode graph in which every layer's work is an operator of this package."""
-    for values in itertools.product(families, ("decode",), EXPORTERS, PLANS, PROFILES):
-        yield Form(*values, ours=True)
+    for family, exporter, plan, profile in itertools.product(families, EXPORTERS, PLANS, PROFILES):
+        yield Form(family, "decode", exporter, plan, profile, ours=True)
 
 
 def corners(every: Sequence[Form]) -> list[Form]:

@@ -119,7 +119,9 @@ def second_formula(
         if first == end:
             continue
         s = initial_state[b].astype(float).swapaxes(1, 2)  # [NV, DK, DV]
-        begins = sorted({*range(first, end, chunk_size), *(first + np.flatnonzero(forgets[first:end].any(axis=1)))})
+        begins = sorted(
+            {*range(first, end, chunk_size), *(first + np.flatnonzero(forgets[first:end].any(axis=1)))}
+        )
         for begin, following in zip(begins, [*begins[1:], end], strict=True):
             chunk = slice(begin, following)
             s[forgets[begin]] = 0
