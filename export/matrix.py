@@ -22,7 +22,7 @@ from hybrid_ops.export.decode import CHUNKS, EXPORTERS
 from hybrid_ops.export.graph_view import Graph
 from hybrid_ops.export.profiles import PROFILES
 from hybrid_ops.export.run_graph import GraphRunner
-from hybrid_ops.models import experts, gated_delta
+from hybrid_ops.models import experts, gated_delta, moe_graph, paged_step
 from hybrid_ops.models.cached import forward
 from hybrid_ops.models.families import FAMILIES
 from hybrid_ops.models.paged_step import pool_dtype
@@ -50,8 +50,6 @@ WORK = (
     "Exp",
     "Cos",
 )
-ATTENTION_NODES = ("HybridReshapeAndCache", "HybridPagedAttention")
-EXPERT_NODES = ("HybridMoeGatingTopK", "HybridMoeInitRouting", "HybridMoeSwiGluExperts", "HybridMoeCombine")
 POOLS = ("past_key_cache", "past_value_cache")
 RULES = {"prefill": gated_delta.CHUNK_TYPE, "decode": gated_delta.OP_TYPE}
 
@@ -187,8 +185,8 @@ def _describe(trial: Trial, path: Path, model: Any, soc: str) -> None:
         wanted[RULES[form.component]] = layers["linear_attention"]
     if form.ours:
         sparse = sum(experts.is_sparse(layer.mlp) for layer in model.model.layers)
-        wanted |= dict.fromkeys(ATTENTION_NODES, layers["full_attention"])
-        wanted |= dict.fromkeys(EXPERT_NODES, sparse) if sparse else {}
+        wanted |= dict.fromkeys(paged_step.NODES, layers["full_attention"])
+        wanted |= dict.fromkeys(moe_graph.NODES, sparse) if sparse else {}
     elif form.component == "decode" and form.capacity and PROFILES[form.profile].scatter:
         wanted["Scatter"] = 2 * layers["full_attention"]
     if trial.customs != wanted:

@@ -16,6 +16,13 @@ from hybrid_ops.moe import routing
 from hybrid_ops.moe.experts import EXPERTS
 from hybrid_ops.moe.strategies import GroupedStrategy
 
+NODES = (
+    "HybridMoeGatingTopK",
+    "HybridMoeInitRouting",
+    "HybridMoeSwiGluExperts",
+    "HybridMoeCombine",
+)  # of a block
+
 
 def selection(router: Any, rows: torch.Tensor, soc: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(weights [T, K], expert ids int32 [T, K]) of a top-k router of transformers."""

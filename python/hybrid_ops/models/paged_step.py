@@ -7,6 +7,7 @@ import torch
 from hybrid_ops import check, contract, torch_ops  # noqa: F401  (torch_ops registers torch.ops.hybrid_ops)
 
 ATTENTION = "hybrid_paged_attention"
+NODES = ("HybridReshapeAndCache", "HybridPagedAttention")  # of a step
 Pools = tuple[torch.Tensor, torch.Tensor]
 
 
