@@ -56,11 +56,17 @@ def task_cores(source: str, key: int | None = None) -> tuple[int, int]:
     (0, 0) stands for one kind of core: vector cores, or combined ones. KERNEL_TASK_TYPE(key, …) is the type of one tiling
     key, a number, KERNEL_TASK_TYPE_DEFAULT(…) that of all others; without `key` the widest type of the text counts.
     """
-    types = _TASK.findall(source)
-    if key is not None:
-        own = [name for number, name in types if number and int(number, 0) == key]
-        types = [("", name) for name in own] or [pair for pair in types if not pair[0]]
-    return max((_MIX.get(name, (0, 0)) for _, name in types), default=(0, 0))
+    by_key = _cores_by_key(source)
+    return max(by_key.values()) if key is None else by_key.get(key, by_key[None])
+
+
+def _cores_by_key(source: str) -> dict[int | None, tuple[int, int]]:
+    """`task_cores` of every tiling key that a kernel's text names, and under None of all others."""
+    found: dict[int | None, tuple[int, int]] = {None: (0, 0)}
+    for number, name in _TASK.findall(source):
+        key = int(number, 0) if number else None
+        found[key] = max(found.get(key, (0, 0)), _MIX.get(name, (0, 0)))
+    return found
 
 
 def _compile(
@@ -168,24 +174,26 @@ def compile_kernel_file(
     )
 
 
+@cache
+def _op_cores(name: str, split: bool) -> dict[int | None, tuple[int, int]]:
+    """By tiling key; read once per process, as kernels are hashed once."""
+    source = paths.source_dir("op_kernel") / f"{name}.cpp"
+    return _cores_by_key(source.read_text(encoding="utf-8")) if split else {None: (0, 0)}
+
+
 def cores_by_key(op: Op | str, soc: str) -> dict[int | None, tuple[int, int]]:
-    """`cores_of` for every tiling key that the kernel's text names, and under None for all others."""
-    source = (paths.source_dir("op_kernel") / f"{check.find_op(op).name}.cpp").read_text(encoding="utf-8")
-    keys = sorted({int(number, 0) for number, _ in _TASK.findall(source) if number})
-    unnamed = keys[-1] + 1 if keys else 0
-    return {None: cores_of(op, soc, unnamed), **{key: cores_of(op, soc, key) for key in keys}}
+    """Cube and vector cores per AI Core of every variant of an operator's kernel that its text names, by tiling key.
+
+    Under None those of all others. (0, 0): cores of one kind. A kernel may have variants for vector cores alone beside mixed
+    ones.
+    """
+    return _op_cores(check.find_op(op).name, bool(platform.load(soc).figures["cores.split"]))
 
 
 def cores_of(op: Op | str, soc: str, key: int | None = None) -> tuple[int, int]:
-    """Cube and vector cores per AI Core that an operator's kernel runs on; (0, 0): cores of one kind.
-
-    With a tiling key, those of that variant: a kernel may have variants for vector cores alone beside mixed ones.
-    """
-    found = check.find_op(op)
-    if not platform.load(soc).figures["cores.split"]:
-        return 0, 0
-    source = (paths.source_dir("op_kernel") / f"{found.name}.cpp").read_text(encoding="utf-8")
-    return task_cores(source, key)
+    """Cores of one variant, see `cores_by_key`; without a tiling key those of the widest."""
+    by_key = cores_by_key(op, soc)
+    return max(by_key.values()) if key is None else by_key.get(key, by_key[None])
 
 
 def compile_kernel(

@@ -1,4 +1,4 @@
-"""The page on the mixture of experts: its examples run, one after the other."""
+"""Pages with examples: they run, one after the other."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from hybrid_ops import runtime
 
-PAGE = Path(__file__).parents[1] / "docs" / "moe.md"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
-def test_examples_run():
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 4
+@pytest.mark.parametrize(("page", "count"), [("paged.md", 3), ("moe.md", 4)])
+def test_examples_run(page, count):
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == count
     names: dict = {}
     with runtime.using(backend="sim", checks="full"):
         for block in blocks:
-            exec(compile(block, str(PAGE), "exec"), names)
+            exec(compile(block, page, "exec"), names)
     assert names["tokens"].shape == (1, 7)
