@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from . import check
+from . import check, contract, dtypes
 
 Arrays = dict[str, Any]  # NumPy arrays by argument name, None for an absent optional input
 Edit = Callable[
@@ -47,6 +48,43 @@ class Case:
     def inputs(self) -> Arrays:
         """Fresh input arrays, the same ones each time."""
         return self.make(np.random.default_rng(list(self.id.encode())))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One dtype column of an operator on a SoC: its number, NumPy dtypes by input name."""
+
+    op: str
+    soc: str
+    index: int
+    types: Mapping[str, np.dtype]
+
+    def short(self, name: str) -> str:
+        """Short name of an input's dtype, e.g. "fp16"."""
+        return dtypes.SHORT[dtypes.name_of(self.types[name])]
+
+    def prefix(self, stem: str, kinds: str = "") -> str:
+        """Beginning of the ids of its cases, e.g. "rgdr-fp16-310p"; `kinds`: dtypes to name, default the first input's."""
+        return f"{stem}-{kinds or self.short(next(iter(self.types)))}-{self.soc.removeprefix('ascend')}"
+
+    def case(
+        self,
+        name: str,
+        make: Callable[..., Arrays],
+        setting: Mapping[str, Any],
+        attrs: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Case:
+        """A case of the column; `make` takes generator, `types` and the setting, `more` is what Case takes besides."""
+        filled = partial(make, types=self.types, **setting)
+        return Case(name, self.op, self.soc, self.index, filled, attrs or {}, **more)
+
+
+def columns(op: str, soc: str) -> Iterator[Column]:
+    """The dtype columns of an operator on one SoC family."""
+    found = contract.load()[op]
+    for index in range(found.columns(soc)):
+        yield Column(op, soc, index, {t.name: dtypes.NUMPY[t.dtypes[soc][index]] for t in found.inputs})
 
 
 def put(name: str, value: Any, where: Any = slice(None)) -> Edit:

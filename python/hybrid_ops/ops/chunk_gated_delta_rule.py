@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case, Edit, edited, put
+from .. import check, roofline
+from ..case import Arrays, Case, Edit, columns, edited, put
 
 OP = "chunk_gated_delta_rule"
 CHUNK = 64
@@ -440,12 +440,10 @@ def _settings() -> dict[str, dict[str, Any]]:
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, each dtype column in turn."""
-    op = contract.load()[OP]
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        kind, state = (dtypes.SHORT[op.input(n).dtypes[soc][column]] for n in ("query", "initial_state"))
-        prefix = f"cgdr-{kind}-{soc.removeprefix('ascend')}" + (f"-{state}state" if state != kind else "")
+    for column in columns(OP, soc):
+        kind, state = (column.short(n) for n in ("query", "initial_state"))
+        prefix = column.prefix("cgdr") + (f"-{state}state" if state != kind else "")
         for name, setting in _settings().items():
             if setting.get("soc", soc) != soc:
                 continue
@@ -454,7 +452,5 @@ def cases(soc: str) -> list[Case]:
             s.pop("soc", None)
             attrs = s.pop("attrs", {"scale_value": s["dk"] ** -0.5})
             extra = {k: s.pop(k) for k in ("expect", "overflows", "report") if k in s}
-            listed.append(
-                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, **extra)
-            )
+            listed.append(column.case(f"{prefix}-{name}", _make, s, attrs, **extra))
     return listed

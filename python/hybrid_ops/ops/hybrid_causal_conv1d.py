@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case, Edit, edited, put
+from .. import check, dtypes, roofline
+from ..case import Arrays, Case, Edit, columns, edited, put
 
 OP = "hybrid_causal_conv1d"
 
@@ -370,20 +370,16 @@ def _settings() -> dict[str, dict[str, Any]]:
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, each dtype column in turn."""
-    op = contract.load()[OP]
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        prefix = f"conv1d-{dtypes.SHORT[op.input('x').dtypes[soc][column]]}-{soc.removeprefix('ascend')}"
+    for column in columns(OP, soc):
+        prefix = column.prefix("conv1d")
         for name, setting in _settings().items():
             s = {"lengths": [5], "dim": 32, "width": 4, "rows": 3, "bias": False, "indices": True, "mode": None,
                  "accepted": None, "tail": 0, "edits": [], **setting}  # fmt: skip
             attrs = {"activation": int(s.pop("silu", False)), "pad_slot_id": s.pop("pad_slot_id", -1)}
             attrs["run_mode"] = s.pop("run_mode", int(s["accepted"] is not None))
             extra = {k: s.pop(k) for k in ("expect",) if k in s}
-            listed.append(
-                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, **extra)
-            )
+            listed.append(column.case(f"{prefix}-{name}", _make, s, attrs, **extra))
     return listed
 
 

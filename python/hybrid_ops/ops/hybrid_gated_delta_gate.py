@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case, Edit, edited, put
+from .. import check, roofline
+from ..case import Arrays, Case, Edit, columns, edited, put
 
 OP = "hybrid_gated_delta_gate"
 LARGEST = float(np.finfo(np.float32).max)
@@ -173,17 +173,13 @@ def _settings() -> dict[str, dict[str, Any]]:
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, each dtype column in turn."""
-    op = contract.load()[OP]
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        prefix = f"ggate-{dtypes.SHORT[op.inputs[0].dtypes[soc][column]]}-{soc.removeprefix('ascend')}"
+    for column in columns(OP, soc):
+        prefix = column.prefix("ggate")
         for name, setting in _settings().items():
             s = {"tokens": 5, "heads": 32, "edits": [], **setting}
             extra = {k: s.pop(k) for k in ("expect", "report") if k in s}
-            listed.append(
-                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), **extra)
-            )
+            listed.append(column.case(f"{prefix}-{name}", _make, s, **extra))
     return listed
 
 

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case, Edit, edited, put
+from .. import check, dtypes, roofline
+from ..case import Arrays, Case, Edit, columns, edited, put
 
 OP = "hybrid_gated_rms_norm"
 BOUND = {"float16": 65504.0, "bfloat16": 2.0**59}
@@ -174,21 +173,17 @@ _WEIGHT_CASES = ("decode-4b", "prefill", "N17", "D16", "D80", "D512", "element-i
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family and dtype of x with a float32 weight, some with a weight in the dtype of x."""
-    op = contract.load()[OP]
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        kind, weight = (dtypes.SHORT[op.input(n).dtypes[soc][column]] for n in ("x", "weight"))
-        prefix = f"gnorm-{kind}-{soc.removeprefix('ascend')}" + (f"-{weight}weight" if weight != kind else "")
+    for column in columns(OP, soc):
+        kind, weight = (column.short(n) for n in ("x", "weight"))
+        prefix = column.prefix("gnorm") + (f"-{weight}weight" if weight != kind else "")
         for name, setting in _settings().items():
             if weight == kind and name not in _WEIGHT_CASES:
                 continue
             s = {"rows": 5, "dim": 128, "scale": 1.0, "edits": [], **setting}
             attrs = {"eps": s.pop("eps", 1e-6)}
             extra = {k: s.pop(k) for k in ("expect", "overflows") if k in s}
-            listed.append(
-                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, **extra)
-            )
+            listed.append(column.case(f"{prefix}-{name}", _make, s, attrs, **extra))
     return listed
 
 

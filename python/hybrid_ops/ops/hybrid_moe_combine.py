@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case, Edit, edited, put
+from .. import check, roofline
+from ..case import Arrays, Case, Edit, columns, edited, put
 
 OP = "hybrid_moe_combine"
 
@@ -150,20 +150,16 @@ _EVERY_COLUMN = ("sum-once", "H17", "H5-T1", "K5", "T193", "inactive", "qwen3-30
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family; the first dtype column has them all, the others what depends on the dtype."""
-    op = contract.load()[OP]
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        kinds = [dtypes.SHORT[op.input(n).dtypes[soc][column]] for n in ("expanded_y", "scales")]
-        prefix = f"combine-{'-'.join(dict.fromkeys(kinds))}-{soc.removeprefix('ascend')}"
+    for column in columns(OP, soc):
+        kinds = [column.short(n) for n in ("expanded_y", "scales")]
+        prefix = column.prefix("combine", "-".join(dict.fromkeys(kinds)))
         for name, setting in _settings().items():
-            if column and name not in _EVERY_COLUMN:
+            if column.index and name not in _EVERY_COLUMN:
                 continue
             s = {"rows": 5, "k": 2, "width": 32, "edits": [], **setting}
             extra = {n: s.pop(n) for n in ("expect", "report") if n in s}
-            listed.append(
-                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), **extra)
-            )
+            listed.append(column.case(f"{prefix}-{name}", _make, s, **extra))
     return listed
 
 

@@ -24,8 +24,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case, Edit, edited, put
+from .. import check, dtypes, roofline
+from ..case import Arrays, Case, Edit, columns, edited, put
 
 OP = "hybrid_moe_gating_top_k"
 F32 = np.float32
@@ -381,20 +381,16 @@ _EVERY_COLUMN = (
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family; the last dtype column has them all, the others what depends on the dtype."""
-    op = contract.load()[OP]
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        prefix = f"gating-{dtypes.SHORT[op.inputs[0].dtypes[soc][column]]}-{soc.removeprefix('ascend')}"
+    for column in columns(OP, soc):
+        prefix = column.prefix("gating")
         for name, setting in _settings().items():
-            if column and name not in _EVERY_COLUMN:
+            if column.index and name not in _EVERY_COLUMN:
                 continue
             s = {"rows": 5, "experts": 8, "bias": False, "edits": [], "k": 2, **setting}
             attrs = {n: s.pop(n) for n in _ATTRS if n in s}
             extra = {n: s.pop(n) for n in ("expect", "report") if n in s}
-            listed.append(
-                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, **extra)
-            )
+            listed.append(column.case(f"{prefix}-{name}", _make, s, attrs, **extra))
     return listed
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case, Edit, edited, put
+from .. import check, roofline
+from ..case import Arrays, Case, Edit, columns, edited, put
 
 OP = "hybrid_moe_init_routing"
 
@@ -168,20 +168,16 @@ _EVERY_COLUMN = ("H17", "H5-T1", "T193", "inactive-odd", "qwen3-30b")
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family; the first dtype column has them all, the others what depends on the width of a row."""
-    op = contract.load()[OP]
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        prefix = f"dispatch-{dtypes.SHORT[op.inputs[0].dtypes[soc][column]]}-{soc.removeprefix('ascend')}"
+    for column in columns(OP, soc):
+        prefix = column.prefix("dispatch")
         for name, setting in _settings().items():
-            if column and name not in _EVERY_COLUMN:
+            if column.index and name not in _EVERY_COLUMN:
                 continue
             s = {"rows": 5, "k": 2, "width": 32, "experts": 4, "edits": [], "expect": _expect_maps, **setting}
             extra = {n: s.pop(n) for n in ("expect", "report") if n in s}
             attrs = {"expert_num": s["experts"]}
-            listed.append(
-                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, **extra)
-            )
+            listed.append(column.case(f"{prefix}-{name}", _make, s, attrs, **extra))
     return listed
 
 

@@ -17,14 +17,13 @@ row gets, if any; no value ever names memory outside the tensors. Rows know noth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case, Edit, edited, put
+from .. import check, dtypes, roofline
+from ..case import Arrays, Case, Edit, columns, edited, put
 
 OP = "hybrid_moe_swi_glu_experts"
 SCALAR, CUBE, AUTO = 0, 1, 2  # attribute `strategy`
@@ -259,21 +258,16 @@ def _names(kind: str, strategy: int) -> tuple[str, ...]:
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family and 16-bit dtype by the vector path, some by the others and in float32."""
-    op = contract.load()[OP]
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][min(column, len(t.dtypes[soc]) - 1)]] for t in op.inputs}
-        kind = op.input("expanded_x").dtypes[soc][column]
+    for column in columns(OP, soc):
+        kind = dtypes.name_of(column.types["expanded_x"])
         for strategy, label in ((SCALAR, "scalar"), (CUBE, "cube"), (AUTO, "auto")):
-            prefix = f"moeexp-{dtypes.SHORT[kind]}-{soc.removeprefix('ascend')}-{label}"
+            prefix = f"{column.prefix('moeexp')}-{label}"
             for name in _names(kind, strategy):
                 default = {"counts": [2, 0, 3, 1], "hidden": 64, "inner": 48, "lead": 0, "trail": 0}
                 s = {**default, "fused": True, "edits": [], **_settings()[name]}
                 extra = {k: s.pop(k) for k in ("expect", "overflows") if k in s}
-                make = partial(_make, types=types, **s)
-                listed.append(
-                    Case(f"{prefix}-{name}", OP, soc, column, make, {"strategy": strategy}, **extra)
-                )
+                listed.append(column.case(f"{prefix}-{name}", _make, s, {"strategy": strategy}, **extra))
     return listed
 
 

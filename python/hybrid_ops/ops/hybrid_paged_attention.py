@@ -18,8 +18,8 @@ from functools import partial
 
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case
+from .. import check, roofline
+from ..case import Arrays, Case, columns
 from . import _paged_attention as paged
 from . import _paged_attention_cases as parts
 
@@ -110,19 +110,13 @@ _DTYPE_CASES = (
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, all of them for its first dtype."""
-    op = contract.load()[OP]
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        prefix = f"pa-{dtypes.SHORT[op.inputs[0].dtypes[soc][column]]}-{soc.removeprefix('ascend')}"
+    for column in columns(OP, soc):
+        prefix = column.prefix("pa")
         for name, setting in parts.settings().items():
-            if column and name not in _DTYPE_CASES:
+            if column.index and name not in _DTYPE_CASES:
                 continue
             s, attrs = parts.arranged(setting)
             expect = s.pop("expect", partial(paged.expect_close, meaning=meaning, attrs=attrs))
-            listed.append(
-                Case(
-                    f"{prefix}-{name}", OP, soc, column, partial(parts.make, types=types, **s), attrs, expect
-                )
-            )
+            listed.append(column.case(f"{prefix}-{name}", parts.make, s, attrs, expect=expect))
     return listed

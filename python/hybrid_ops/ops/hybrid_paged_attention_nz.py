@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case
+from .. import check, roofline
+from ..case import Arrays, Case, columns
 from . import _paged_attention as paged
 from . import _paged_attention_cases as parts
 
@@ -151,18 +151,14 @@ def _make(rng: np.random.Generator, **setting: Any) -> Arrays:
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, all of them for its first dtype."""
-    op = contract.load()[OP]
     settings = parts.settings()
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        prefix = f"pa-nz-{dtypes.SHORT[op.inputs[0].dtypes[soc][column]]}-{soc.removeprefix('ascend')}"
+    for column in columns(OP, soc):
+        prefix = column.prefix("pa-nz")
         for name, setting in {**{n: settings[n] for n in _SHARED}, **_OWN}.items():
-            if column and name not in _DTYPE_CASES:
+            if column.index and name not in _DTYPE_CASES:
                 continue
             made, attrs = parts.arranged(setting)
             expect = partial(paged.expect_close, meaning=meaning, attrs=attrs)
-            listed.append(
-                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **made), attrs, expect)
-            )
+            listed.append(column.case(f"{prefix}-{name}", _make, made, attrs, expect=expect))
     return listed

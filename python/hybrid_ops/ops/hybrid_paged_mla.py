@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case, Edit, edited, put
+from .. import check, roofline
+from ..case import Arrays, Case, Edit, columns, edited, put
 from . import _paged_attention as paged
 
 OP = "hybrid_paged_mla"
@@ -165,13 +165,11 @@ _DTYPE_CASES = ("dims-5-3", "dims-512-64", "dims-1024", "prefill", "splits-lse",
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, all of them for its first dtype."""
-    op = contract.load()[OP]
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        prefix = f"mla-{dtypes.SHORT[op.inputs[0].dtypes[soc][column]]}-{soc.removeprefix('ascend')}"
+    for column in columns(OP, soc):
+        prefix = column.prefix("mla")
         for name, setting in _settings().items():
-            if column and name not in _DTYPE_CASES:
+            if column.index and name not in _DTYPE_CASES:
                 continue
             s = {"lengths": (19, 32), "queries": "decode", "page": 16, "heads": 4, "dims": (128, 64), "edits": [],
                  **setting}  # fmt: skip
@@ -180,7 +178,5 @@ def cases(soc: str) -> list[Case]:
                 "num_splits": s.pop("splits", 1), "softmax_lse_flag": s.pop("lse", False),
             }  # fmt: skip
             expect = s.pop("expect", partial(paged.expect_close, meaning=meaning, attrs=attrs))
-            listed.append(
-                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, expect)
-            )
+            listed.append(column.case(f"{prefix}-{name}", _make, s, attrs, expect=expect))
     return listed

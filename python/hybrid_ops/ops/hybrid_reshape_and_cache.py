@@ -11,13 +11,12 @@ content open (validate="values" refuses them).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case, Edit, edited, put
+from .. import check, roofline
+from ..case import Arrays, Case, Edit, columns, edited, put
 
 OP = "hybrid_reshape_and_cache"
 COLUMN = 16  # elements of an NZ column
@@ -201,22 +200,18 @@ def _settings(padded: bool) -> dict[str, dict[str, Any]]:
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family; dtype columns after the first take those that move memory in another way."""
-    op = contract.load()[OP]
     some = ("decode-4b", "runs", "padded", "row10", "row17", "nz-runs", "nz-prefill")
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        prefix = f"cache-{dtypes.SHORT[op.input('key').dtypes[soc][column]]}-{soc.removeprefix('ascend')}"
+    for column in columns(OP, soc):
+        prefix = column.prefix("cache")
         for name, setting in _settings(soc != "ascend310p").items():
-            if column and name not in some:
+            if column.index and name not in some:
                 continue
             s = {"tokens": 5, "heads": 2, "dims": (32, 32), "pages": 4, "page": 16, "slots": None, "nz": 0, "edits": [],
                  **setting}  # fmt: skip
             extra = {k: s.pop(k) for k in ("expect",) if k in s}
             attrs = {"cache_mode": s["nz"]}
-            listed.append(
-                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, **extra)
-            )
+            listed.append(column.case(f"{prefix}-{name}", _make, s, attrs, **extra))
     return listed
 
 

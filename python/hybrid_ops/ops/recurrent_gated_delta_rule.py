@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, contract, dtypes, roofline
-from ..case import Arrays, Case, Edit, edited, put
+from .. import check, dtypes, roofline
+from ..case import Arrays, Case, Edit, columns, edited, put
 
 OP = "recurrent_gated_delta_rule"
 
@@ -481,21 +481,17 @@ def _scale_key(arrays: Arrays) -> None:
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, each dtype column in turn."""
-    op = contract.load()[OP]
     listed = []
-    for column in range(op.columns(soc)):
-        types = {t.name: dtypes.NUMPY[t.dtypes[soc][column]] for t in op.inputs}
-        kind, pool = (dtypes.SHORT[op.input(n).dtypes[soc][column]] for n in ("query", "state"))
-        prefix = f"rgdr-{kind}-{soc.removeprefix('ascend')}" + (f"-{pool}state" if pool != kind else "")
+    for column in columns(OP, soc):
+        kind, pool = (column.short(n) for n in ("query", "state"))
+        prefix = column.prefix("rgdr") + (f"-{pool}state" if pool != kind else "")
         for name, setting in _settings().items():
             s = {"lengths": [1], "nk": 2, "nv": 4, "dk": 64, "gates": "g", "tokens": None, "slots": None, "columns": 0,
                  "accepted": None, "edits": [], **setting}  # fmt: skip
             s.setdefault("dv", s["dk"])
             attrs = s.pop("attrs", {"scale_value": s["dk"] ** -0.5})
             extra = {k: s.pop(k) for k in ("expect", "overflows", "report") if k in s}
-            listed.append(
-                Case(f"{prefix}-{name}", OP, soc, column, partial(_make, types=types, **s), attrs, **extra)
-            )
+            listed.append(column.case(f"{prefix}-{name}", _make, s, attrs, **extra))
     return listed
 
 
