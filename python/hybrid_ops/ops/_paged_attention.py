@@ -8,7 +8,7 @@ A query of no sequence, and one that sees nothing, is zero with a log-sum-exp of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,13 +60,19 @@ class Schedule:
         return (page * self.page_size + at % self.page_size)[known]
 
 
+Attend = Callable[
+    [np.ndarray, np.ndarray, np.ndarray, Schedule, float, int], tuple[np.ndarray, np.ndarray]
+]  # `dense` or `online`
+
+
 def dense(
-    query: np.ndarray, keys: np.ndarray, values: np.ndarray, schedule: Schedule, scale: float
+    query: np.ndarray, keys: np.ndarray, values: np.ndarray, schedule: Schedule, scale: float, splits: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Attention through a gather, in float64: softmax over all visible slots at once.
 
     Args:
         query: [N, H, D]; keys: [P, page, HKV, D]; values: [P, page, HKV, DV].
+        splits: parts of a history, of no consequence here.
 
     Returns:
         (out [N, H, DV], log-sum-exp [N, H]), both float64.

@@ -134,8 +134,13 @@ def arranged(setting: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     """Arguments of `make` (and "expect" where a case has its own), and attributes, of a setting."""
     s = {"lengths": (37, 64), "queries": "decode", "page": 16, "heads": (4, 2), "dims": (64, 64), "spare": 3,
          "width": None, "spread": 1.0, "edits": [], **setting}  # fmt: skip
-    attrs = {
-        "scale_value": s.pop("scale", s["dims"][0] ** -0.5), "causal": s.pop("causal", True),
-        "num_splits": s.pop("splits", 1), "softmax_lse_flag": s.pop("lse", False),
-    }  # fmt: skip
+    attrs = attributes(s, s["dims"][0] ** -0.5)
     return s, attrs
+
+
+def attributes(setting: dict[str, Any], scale: float) -> dict[str, Any]:
+    """Attributes of a setting, taken out of it; `scale` where it has none."""
+    return {
+        "scale_value": setting.pop("scale", scale), "causal": setting.pop("causal", True),
+        "num_splits": setting.pop("splits", 1), "softmax_lse_flag": setting.pop("lse", False),
+    }  # fmt: skip

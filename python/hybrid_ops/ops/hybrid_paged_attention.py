@@ -42,8 +42,10 @@ def meaning(
     causal: bool,
     num_splits: int = 1,
     softmax_lse_flag: bool = False,
+    *,
+    attend: paged.Attend = paged.dense,
 ) -> dict[str, np.ndarray]:
-    """The operator in float64, through a gather.
+    """The operator in float64, by default through a gather.
 
     Args:
         query: [N, HQ, D]; key_cache: [P, PS, HKV, D]; value_cache: [P, PS, HKV, DV].
@@ -52,6 +54,7 @@ def meaning(
         causal: whether a query stops at its own position.
         num_splits: does not change the result.
         softmax_lse_flag: fill softmax_lse.
+        attend: the formula.
 
     Returns:
         {"attention_out": [N, HQ, DV] in the dtype of query, "softmax_lse": float32 [N, HQ]}.
@@ -63,30 +66,12 @@ def meaning(
     schedule = paged.Schedule(
         sequence_ids, positions, context_lens, block_tables, key_cache.shape[:2], causal
     )
-    out, lse = paged.dense(query, key_cache, value_cache, schedule, scale_value)
+    out, lse = attend(query, key_cache, value_cache, schedule, scale_value, num_splits)
     return paged.results(out, lse, query.dtype, softmax_lse_flag)
 
 
-def second_formula(
-    query: np.ndarray,
-    key_cache: np.ndarray,
-    value_cache: np.ndarray,
-    sequence_ids: np.ndarray,
-    positions: np.ndarray,
-    context_lens: np.ndarray,
-    block_tables: np.ndarray,
-    scale_value: float,
-    causal: bool,
-    num_splits: int = 1,
-    softmax_lse_flag: bool = False,
-) -> dict[str, np.ndarray]:
-    """The same by running maximum and sum, slot after slot, split and merged; arguments and results as `meaning`."""
-    paged.refuse_scale(OP, scale_value)
-    schedule = paged.Schedule(
-        sequence_ids, positions, context_lens, block_tables, key_cache.shape[:2], causal
-    )
-    out, lse = paged.online(query, key_cache, value_cache, schedule, scale_value, num_splits)
-    return paged.results(out, lse, query.dtype, softmax_lse_flag)
+# The same by running maximum and sum, slot after slot, split and merged; arguments and results as `meaning`.
+second_formula = partial(meaning, attend=paged.online)
 
 
 def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:

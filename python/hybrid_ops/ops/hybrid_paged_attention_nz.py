@@ -10,7 +10,7 @@ has the bits of the ND operator.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -60,8 +60,11 @@ def meaning(
     causal: bool,
     num_splits: int = 1,
     softmax_lse_flag: bool = False,
+    *,
+    attend: paged.Attend = paged.dense,
+    rows: Callable[[np.ndarray, int], np.ndarray] = to_nd,
 ) -> dict[str, np.ndarray]:
-    """The operator in float64, through a gather.
+    """The operator in float64, by default through a gather.
 
     Args:
         query: [N, HQ, D]; key_cache, value_cache: [P, HKV * D / 16, page, 16].
@@ -70,6 +73,7 @@ def meaning(
         causal: whether a query stops at its own position.
         num_splits: does not change the result.
         softmax_lse_flag: fill softmax_lse.
+        attend: the formula; rows: how caches are brought to [P, page, HKV, D].
 
     Returns:
         {"attention_out": [N, HQ, D] in the dtype of query, "softmax_lse": float32 [N, HQ]}.
@@ -78,31 +82,14 @@ def meaning(
         HybridOpsError: scale_value not above 0.
     """
     paged.refuse_scale(OP, scale_value)
-    keys, values = (to_nd(cache, query.shape[-1]) for cache in (key_cache, value_cache))
+    keys, values = (rows(cache, query.shape[-1]) for cache in (key_cache, value_cache))
     schedule = paged.Schedule(sequence_ids, positions, context_lens, block_tables, keys.shape[:2], causal)
-    out, lse = paged.dense(query, keys, values, schedule, scale_value)
+    out, lse = attend(query, keys, values, schedule, scale_value, num_splits)
     return paged.results(out, lse, query.dtype, softmax_lse_flag)
 
 
-def second_formula(
-    query: np.ndarray,
-    key_cache: np.ndarray,
-    value_cache: np.ndarray,
-    sequence_ids: np.ndarray,
-    positions: np.ndarray,
-    context_lens: np.ndarray,
-    block_tables: np.ndarray,
-    scale_value: float,
-    causal: bool,
-    num_splits: int = 1,
-    softmax_lse_flag: bool = False,
-) -> dict[str, np.ndarray]:
-    """The same by flat addresses and running maximum and sum; arguments and results as `meaning`."""
-    paged.refuse_scale(OP, scale_value)
-    keys, values = (gathered(cache, query.shape[-1]) for cache in (key_cache, value_cache))
-    schedule = paged.Schedule(sequence_ids, positions, context_lens, block_tables, keys.shape[:2], causal)
-    out, lse = paged.online(query, keys, values, schedule, scale_value, num_splits)
-    return paged.results(out, lse, query.dtype, softmax_lse_flag)
+# The same by flat addresses and running maximum and sum; arguments and results as `meaning`.
+second_formula = partial(meaning, attend=paged.online, rows=gathered)
 
 
 def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from .. import check, roofline
 from ..case import Arrays, Case, Edit, columns, edited, put
 from . import _paged_attention as paged
+from . import _paged_attention_cases as parts
 
 OP = "hybrid_paged_mla"
 CACHES = ("kv_cache", "key_rope_cache")
@@ -42,8 +43,10 @@ def meaning(
     causal: bool,
     num_splits: int = 1,
     softmax_lse_flag: bool = False,
+    *,
+    attend: paged.Attend = paged.dense,
 ) -> dict[str, np.ndarray]:
-    """The operator in float64, through a gather.
+    """The operator in float64, by default through a gather.
 
     Args:
         query: [N, H, R]; query_rope: [N, H, RP]; kv_cache: [P, PS, 1, R]; key_rope_cache: [P, PS, 1, RP].
@@ -52,6 +55,7 @@ def meaning(
         causal: whether a query stops at its own position.
         num_splits: does not change the result.
         softmax_lse_flag: fill softmax_lse.
+        attend: the formula.
 
     Returns:
         {"attention_out": [N, H, R] in the dtype of query, "softmax_lse": float32 [N, H]}.
@@ -62,30 +66,12 @@ def meaning(
     paged.refuse_scale(OP, scale_value)
     schedule = paged.Schedule(sequence_ids, positions, context_lens, block_tables, kv_cache.shape[:2], causal)
     keys = _joined(kv_cache, key_rope_cache)
-    out, lse = paged.dense(_joined(query, query_rope), keys, kv_cache, schedule, scale_value)
+    out, lse = attend(_joined(query, query_rope), keys, kv_cache, schedule, scale_value, num_splits)
     return paged.results(out, lse, query.dtype, softmax_lse_flag)
 
 
-def second_formula(
-    query: np.ndarray,
-    query_rope: np.ndarray,
-    kv_cache: np.ndarray,
-    key_rope_cache: np.ndarray,
-    sequence_ids: np.ndarray,
-    positions: np.ndarray,
-    context_lens: np.ndarray,
-    block_tables: np.ndarray,
-    scale_value: float,
-    causal: bool,
-    num_splits: int = 1,
-    softmax_lse_flag: bool = False,
-) -> dict[str, np.ndarray]:
-    """The same by running maximum and sum, slot after slot, split and merged; arguments and results as `meaning`."""
-    paged.refuse_scale(OP, scale_value)
-    schedule = paged.Schedule(sequence_ids, positions, context_lens, block_tables, kv_cache.shape[:2], causal)
-    keys = _joined(kv_cache, key_rope_cache)
-    out, lse = paged.online(_joined(query, query_rope), keys, kv_cache, schedule, scale_value, num_splits)
-    return paged.results(out, lse, query.dtype, softmax_lse_flag)
+# The same by running maximum and sum, slot after slot, split and merged; arguments and results as `meaning`.
+second_formula = partial(meaning, attend=paged.online)
 
 
 def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
@@ -173,10 +159,7 @@ def cases(soc: str) -> list[Case]:
                 continue
             s = {"lengths": (19, 32), "queries": "decode", "page": 16, "heads": 4, "dims": (128, 64), "edits": [],
                  **setting}  # fmt: skip
-            attrs = {
-                "scale_value": s.pop("scale", sum(s["dims"]) ** -0.5), "causal": s.pop("causal", True),
-                "num_splits": s.pop("splits", 1), "softmax_lse_flag": s.pop("lse", False),
-            }  # fmt: skip
+            attrs = parts.attributes(s, sum(s["dims"]) ** -0.5)
             expect = s.pop("expect", partial(paged.expect_close, meaning=meaning, attrs=attrs))
             listed.append(column.case(f"{prefix}-{name}", _make, s, attrs, expect=expect))
     return listed
