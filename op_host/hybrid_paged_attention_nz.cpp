@@ -1,6 +1,5 @@
 // HybridPagedAttentionNz: attention of packed queries over caches in NZ pages, whose columns of 16 elements
 // the matrix unit takes as they are.
-#include "contract.h"
 #include "paged_attention.h"
 
 namespace {
@@ -8,31 +7,26 @@ namespace {
 using namespace hybrid_ops;
 
 constexpr Arg kInputs[] = {
-    {"query", kRequired, "N HQ D", "float16 | float16 bfloat16 float32",
-     "packed queries, any order, prefill and decode mixed"},
-    {"key_cache", kRequired, "P KB PS 16", "float16 | float16 bfloat16 float32",
+    {"query", kRequired, "N HQ D", kPagedFloats, "packed queries, any order, prefill and decode mixed"},
+    {"key_cache", kRequired, "P KB PS 16", kPagedFloats,
      "NZ: element d of kv head k of a slot is [page, (k * D + d) // 16, offset, d % 16]; HKV = 16 KB / D"},
-    {"value_cache", kRequired, "P KB PS 16", "float16 | float16 bfloat16 float32", "as key_cache"},
-    {"sequence_ids", kRequired, "N", "int32", "sequence of each query; outside 0..B-1: zero output"},
-    {"positions", kRequired, "N", "int32", "position of each query in its sequence, from 0"},
-    {"context_lens", kRequired, "B", "int32",
-     "effective length of each sequence; slots beyond are never read"},
-    {"block_tables", kRequired, "B W", "int32",
-     "pages of each sequence in order; entries beyond its length, and negative ones, are padding"},
+    {"value_cache", kRequired, "P KB PS 16", kPagedFloats, "as key_cache"},
+    kSequenceIds,
+    kPositions,
+    kContextLens,
+    kBlockTables,
 };
 
 constexpr Arg kOutputs[] = {
-    {"attention_out", kRequired, "N HQ D", "float16 | float16 bfloat16 float32",
-     "zero for a query that sees no slot"},
-    {"softmax_lse", kRequired, "N HQ", "float32",
-     "natural log of the sum of exp(score), -inf where no slot is seen; zero unless softmax_lse_flag"},
+    {"attention_out", kRequired, "N HQ D", kPagedFloats, "zero for a query that sees no slot"},
+    {"softmax_lse", kRequired, "N HQ", "float32", kLseNote},
 };
 
 constexpr Attr kAttrs[] = {
-    {"scale_value", AttrType::kFloat, kRequired, "", "multiplies the products of query and key, above 0"},
-    {"causal", AttrType::kBool, kRequired, "", "a query sees slots 0..position, else the whole sequence"},
-    {"num_splits", AttrType::kInt, kOptional, "1", "parts a history is cut into, merged in float32; 1 to 32"},
-    {"softmax_lse_flag", AttrType::kBool, kOptional, "false", "fill softmax_lse"},
+    kScaleOfProducts,
+    kCausal,
+    kNumSplits,
+    kLseFlag,
 };
 
 constexpr LimitRule kLimits[] = {

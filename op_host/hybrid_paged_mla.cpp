@@ -1,5 +1,4 @@
 // HybridPagedMla: absorbed multi-head latent attention over a paged cache of latents and rotary keys.
-#include "contract.h"
 #include "paged_attention.h"
 
 namespace {
@@ -7,35 +6,29 @@ namespace {
 using namespace hybrid_ops;
 
 constexpr Arg kInputs[] = {
-    {"query", kRequired, "N H R", "float16 | float16 bfloat16 float32",
+    {"query", kRequired, "N H R", kPagedFloats,
      "packed queries, already multiplied by the absorbed key projection"},
-    {"query_rope", kRequired, "N H RP", "float16 | float16 bfloat16 float32",
-     "rotary part of the queries, rotated by the caller"},
-    {"kv_cache", kRequired, "P PS 1 R", "float16 | float16 bfloat16 float32",
-     "P pages of PS latents, key and value of every head"},
-    {"key_rope_cache", kRequired, "P PS 1 RP", "float16 | float16 bfloat16 float32",
-     "pages of rotated keys, shared by every head"},
-    {"sequence_ids", kRequired, "N", "int32", "sequence of each query; outside 0..B-1: zero output"},
-    {"positions", kRequired, "N", "int32", "position of each query in its sequence, from 0"},
-    {"context_lens", kRequired, "B", "int32",
-     "effective length of each sequence; slots beyond are never read"},
-    {"block_tables", kRequired, "B W", "int32",
-     "pages of each sequence in order; entries beyond its length, and negative ones, are padding"},
+    {"query_rope", kRequired, "N H RP", kPagedFloats, "rotary part of the queries, rotated by the caller"},
+    {"kv_cache", kRequired, "P PS 1 R", kPagedFloats, "P pages of PS latents, key and value of every head"},
+    {"key_rope_cache", kRequired, "P PS 1 RP", kPagedFloats, "pages of rotated keys, shared by every head"},
+    kSequenceIds,
+    kPositions,
+    kContextLens,
+    kBlockTables,
 };
 
 constexpr Arg kOutputs[] = {
-    {"attention_out", kRequired, "N H R", "float16 | float16 bfloat16 float32",
+    {"attention_out", kRequired, "N H R", kPagedFloats,
      "compressed context, before the value projection; zero for a query that sees no slot"},
-    {"softmax_lse", kRequired, "N H", "float32",
-     "natural log of the sum of exp(score), -inf where no slot is seen; zero unless softmax_lse_flag"},
+    {"softmax_lse", kRequired, "N H", "float32", kLseNote},
 };
 
 constexpr Attr kAttrs[] = {
     {"scale_value", AttrType::kFloat, kRequired, "",
      "the model's own scale, (nope + rope) ** -0.5 with its corrections; above 0"},
-    {"causal", AttrType::kBool, kRequired, "", "a query sees slots 0..position, else the whole sequence"},
-    {"num_splits", AttrType::kInt, kOptional, "1", "parts a history is cut into, merged in float32; 1 to 32"},
-    {"softmax_lse_flag", AttrType::kBool, kOptional, "false", "fill softmax_lse"},
+    kCausal,
+    kNumSplits,
+    kLseFlag,
 };
 
 constexpr LimitRule kLimits[] = {

@@ -1,12 +1,37 @@
-// Host side that the two paged attention operators share: what they read of a call, and the launch.
+// What the paged attention operators share: rows of their tables, what they read of a call, the launch.
 #pragma once
 #include <cstdio>
 #include <string>
 
 #include "../op_kernel/paged_attention_tiling.h"
+#include "contract.h"
 #include "tiling.h"
 
 namespace hybrid_ops {
+
+constexpr char kPagedFloats[] = "float16 | float16 bfloat16 float32";
+
+// The schedule: which slots of the pool a query sees.
+constexpr Arg kSequenceIds = {"sequence_ids", kRequired, "N", "int32",
+                              "sequence of each query; outside 0..B-1: zero output"};
+constexpr Arg kPositions = {"positions", kRequired, "N", "int32",
+                            "position of each query in its sequence, from 0"};
+constexpr Arg kContextLens = {"context_lens", kRequired, "B", "int32",
+                              "effective length of each sequence; slots beyond are never read"};
+constexpr Arg kBlockTables = {
+    "block_tables", kRequired, "B W", "int32",
+    "pages of each sequence in order; entries beyond its length, and negative ones, are padding"};
+
+constexpr char kLseNote[] =
+    "natural log of the sum of exp(score), -inf where no slot is seen; zero unless softmax_lse_flag";
+
+constexpr Attr kScaleOfProducts = {"scale_value", AttrType::kFloat, kRequired, "",
+                                   "multiplies the products of query and key, above 0"};
+constexpr Attr kCausal = {"causal", AttrType::kBool, kRequired, "",
+                          "a query sees slots 0..position, else the whole sequence"};
+constexpr Attr kNumSplits = {"num_splits", AttrType::kInt, kOptional, "1",
+                             "parts a history is cut into, merged in float32; 1 to 32"};
+constexpr Attr kLseFlag = {"softmax_lse_flag", AttrType::kBool, kOptional, "false", "fill softmax_lse"};
 
 // Everything but heads and dims, which the operators name differently.
 inline PagedAttentionShape PagedShape(const Call& call) {
