@@ -1,10 +1,10 @@
 """Chunk gated delta rule: estimated cycles of a prefill against its floors, the decode operator and peers' kernels.
 
-    python benchmarks/cgdr.py [--tokens N …] [--gate ID] [--model NAME …] [--peer FOLDER …] [--peer-reports]
+    python benchmarks/cgdr.py [--tokens N …] [--gate ID] [--model NAME …] [--decode] [--peer FOLDER …] [--peer-reports]
 
 Nothing is printed when the operator's cases fail. Cycles come from the timing replay, so two runs print the same; on
-ascend310p they are uncalibrated and only rank variants. The decode operator is given the same tokens as one sequence whose
-rows all name one slot, so that it keeps the state in local memory too. A peer (see benchmarks/peer_chain.py) is given w, u and
+ascend310p they are uncalibrated and only rank variants. With --decode, the decode operator is given the same tokens as one sequence
+whose rows all name one slot, so that it keeps the state in local memory too. A peer (see benchmarks/peer_chain.py) is given w, u and
 summed gates ready made, which is work of its own elsewhere and in ours included; its results are held to PEER_NRMSE.
 """
 
@@ -86,10 +86,10 @@ def print_reports(peer: Chain, shape: GatedDelta) -> None:
             )
 
 
-def cycles_table(shape: GatedDelta, lengths: list[int], peers: list[Chain]) -> Table:
+def cycles_table(shape: GatedDelta, lengths: list[int], peers: list[Chain], decode: bool) -> Table:
     table = Table(
         "chip", "state", "T", "cycles", "cycles / token", "µs", "memory floor", "vector floor", "cube floor", "cycles / floor",
-        "decode operator", "ours / decode", *(("peer", "ours / peer") if peers else ()),
+        *(("decode operator", "ours / decode") if decode else ()), *(("peer", "ours / peer") if peers else ()),
         title=f"{OP}, {shape.model}, one sequence", title_justify="left",
     )  # fmt: skip
     attrs = {"scale_value": shape.key_dim**-0.5}
@@ -101,7 +101,10 @@ def cycles_table(shape: GatedDelta, lengths: list[int], peers: list[Chain]) -> T
             ours = profile.run(OP, arrays, attrs, soc=name)
             floors, mark = ours.floors, " *" if chip.uncalibrated else ""
             assert floors is not None
-            decode = decode_cycles(arrays, attrs, name)
+            beside = []
+            if decode:
+                steps = decode_cycles(arrays, attrs, name)
+                beside = [f"{steps:,.0f}", f"{ours.cycles / steps:.2f}"]
             theirs = [""] * 2 if peers else []
             for peer in (p for p in peers if p.soc == chip.family and tokens % p.chunk == 0):
                 parts = peer_cycles(peer, arrays, attrs, name)
@@ -110,8 +113,7 @@ def cycles_table(shape: GatedDelta, lengths: list[int], peers: list[Chain]) -> T
             table.add_row(
                 chip.variant, arrays["initial_state"].dtype.name, str(tokens), f"{ours.cycles:,.0f}",
                 f"{ours.cycles / tokens:,.0f}", f"{ours.timing['us']:.0f}{mark}", f"{floors.memory_cycles:,.0f}",
-                f"{floors.vector_cycles:,.0f}", f"{floors.cube_cycles:,.0f}", f"{ours.ratio or 0:.2f}", f"{decode:,.0f}", f"{ours.cycles / decode:.2f}",
-                *theirs,
+                f"{floors.vector_cycles:,.0f}", f"{floors.cube_cycles:,.0f}", f"{ours.ratio or 0:.2f}", *beside, *theirs,
             )  # fmt: skip
     return table
 
@@ -122,6 +124,7 @@ def main() -> int:
     parser.add_argument("--gate", default="", help="gate on the cases whose id contains this; all by default")
     models = [QWEN35_4B.model, QWEN35_397B.model]
     parser.add_argument("--model", nargs="+", default=models, choices=sorted(SHAPES))
+    parser.add_argument("--decode", action="store_true", help="the decode operator on the same tokens beside")
     parser.add_argument(
         "--peer", nargs="+", type=Path, default=[], help="folders as benchmarks/peer_chain.py describes"
     )
@@ -137,7 +140,7 @@ def main() -> int:
         console.print(f"{OP}: not benchmarked, its cases do not hold")
         return 1
     for model in options.model:
-        console.print(cycles_table(SHAPES[model], options.tokens, peers))
+        console.print(cycles_table(SHAPES[model], options.tokens, peers, options.decode))
     console.print(
         "cycles: timing replay of the simulator; floors: see python/hybrid_ops/ops/chunk_gated_delta_rule.py"
     )
