@@ -10,12 +10,16 @@ using namespace hybrid_ops;
 
 // Order and names are those of exported models and must not change.
 constexpr Arg kInputs[] = {
-    {"query", kRequired, "T NK DK", "float16 | bfloat16",
+    {"query", kRequired, "T NK DK", "float16 | bfloat16 bfloat16 float16",
      "rows of all sequences, packed; normalised by the caller"},
-    {"key", kRequired, "T NK DK", "float16 | bfloat16", "packed like query; normalised by the caller"},
-    {"value", kRequired, "T NV DV", "float16 | bfloat16", "value head h belongs to key head h // (NV / NK)"},
-    {"beta", kRequired, "T NV", "float16 | bfloat16", "step size, 0 to 1, after the sigmoid"},
-    {"state", kRequired, "S NV DV DK", "float16 | bfloat16 float32", "pool of S states, updated in place"},
+    {"key", kRequired, "T NK DK", "float16 | bfloat16 bfloat16 float16",
+     "packed like query; normalised by the caller"},
+    {"value", kRequired, "T NV DV", "float16 | bfloat16 bfloat16 float16",
+     "value head h belongs to key head h // (NV / NK)"},
+    {"beta", kRequired, "T NV", "float16 | bfloat16 bfloat16 float16",
+     "step size, 0 to 1, after the sigmoid"},
+    {"state", kRequired, "S NV DV DK", "float16 | bfloat16 float32 float32",
+     "pool of S states, updated in place"},
     {"actual_seq_lengths", kRequired, "B", "int32",
      "lengths that sum to T, not offsets; 0 leaves the state alone"},
     {"ssm_state_indices", kRequired, "T | B S_max", "int32",
@@ -28,8 +32,9 @@ constexpr Arg kInputs[] = {
 };
 
 constexpr Arg kOutputs[] = {
-    {"out", kRequired, "T NV DV", "float16 | bfloat16", "readout of the updated state"},
-    {"state", kRequired, "S NV DV DK", "float16 | bfloat16 float32", "the input of this name, updated"},
+    {"out", kRequired, "T NV DV", "float16 | bfloat16 bfloat16 float16", "readout of the updated state"},
+    {"state", kRequired, "S NV DV DK", "float16 | bfloat16 float32 float32",
+     "the input of this name, updated"},
 };
 
 constexpr Attr kAttrs[] = {

@@ -105,6 +105,10 @@ def test_l2norm_of_half_precision_does_not_overflow():
 def test_boundary_dtypes_come_from_the_contract():
     assert gated_delta.boundary_dtypes("ascend310p") == (torch.float16, torch.float16)
     assert gated_delta.boundary_dtypes("ascend910b") == (torch.bfloat16, torch.float32)
+    assert gated_delta.boundary_dtypes("ascend910b", operands=torch.float16) == (torch.float16, torch.float32)
+    assert (
+        gated_delta.boundary_dtypes("ascend910b", gated_delta.CHUNK_TYPE, torch.float16)[0] == torch.bfloat16
+    )
 
 
 def test_state_indices():

@@ -186,8 +186,12 @@ def test_names_are_refused():
 def test_dtype_columns_do_not_mix():
     arrays, _ = sample("ascend910b", 0)
     mixed = {**arrays, "key": arrays["key"].astype(np.float16)}
-    assert refusal(mixed, soc="ascend910b").startswith(
-        "key: dtype not available: got float16; allowed bfloat16"
+    text = refusal(mixed, soc="ascend910b")
+    assert "dtypes do not go together: got query bfloat16 + key float16 + value bfloat16" in text
+    assert "allowed query bfloat16 + key bfloat16 + value bfloat16" in text
+    single = {**arrays, "key": arrays["key"].astype(np.float32)}
+    assert refusal(single, soc="ascend910b").startswith(
+        "key: dtype not available: got float32; allowed bfloat16, float16"
     )
 
 

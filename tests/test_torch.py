@@ -260,8 +260,8 @@ def naive(x):
     ("dtype", "backend", "soc_name", "limit"),
     [(torch.float32, "reference", None, 1e-6), (torch.float16, "reference", None, 5e-4),
      (torch.float16, "sim", "ascend310p", 1e-3), (torch.bfloat16, "sim", "ascend910b", 5e-3),
-     (torch.float32, "sim", "ascend910b", 1e-2)],
-    ids=["f32-exact", "f16-reference", "f16-310p", "bf16-910b", "f32-rounded-on-910b"],
+     (torch.float16, "sim", "ascend910b", 5e-4), (torch.float32, "sim", "ascend910b", 1e-2)],
+    ids=["f32-exact", "f16-reference", "f16-310p", "bf16-910b", "f16-910b", "f32-rounded-on-910b"],
 )  # fmt: skip
 def test_rudnn_entry(dtype, backend, soc_name, limit):
     x = rudnn(dtype)

@@ -101,6 +101,16 @@ class Op:
                 return i
         return None
 
+    def widest_column(self, soc: str, name: str, operands: str = "") -> int:
+        """Index of the dtype column on `soc` where tensor `name` is widest.
+
+        Of several the first whose first input has dtype `operands`, else the first.
+        """
+        kinds = next(t.dtypes[soc] for t in (*self.inputs, *self.outputs) if t.name == name)
+        bits = [int(kind.lstrip("abcdefghijklmnopqrstuvwxyz")) for kind in kinds]
+        widest = [i for i, width in enumerate(bits) if width == max(bits)]
+        return next((i for i in widest if self.inputs[0].dtypes[soc][i] == operands), widest[0])
+
 
 def _tensor(entry: Mapping[str, Any]) -> Tensor:
     return Tensor(

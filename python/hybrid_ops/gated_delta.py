@@ -14,8 +14,8 @@ Mapping onto recurrent_gated_delta_rule and chunk_gated_delta_rule (NK = NV = H)
 
 Precision: on ascend310p the state is stored as float16, so the float32 state is rounded on the way in and the final
 state on the way out (in between it is float32); on ascend910b it is stored as float32 but query, key, value and beta
-are bfloat16. float32 operands fit neither chip: they are rounded to the chip's type, and a PrecisionWarning says so
-once. Only backend="reference" computes them unrounded.
+are 16 bits wide, bfloat16 in chunks, bfloat16 or float16 token by token. float32 operands fit neither chip: they are
+rounded to the chip's type, and a PrecisionWarning says so once. Only backend="reference" computes them unrounded.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _run(
     if chosen is None and input.query.device.type == "cpu":
         chosen = runtime.cpu_backend()
     exact = chosen == "reference"
-    column = op.columns(family) - 1  # the last column has the widest state
+    column = op.widest_column(family, held, str(input.query.dtype).removeprefix("torch."))
     operand = input.query.dtype if exact else getattr(torch, op.input("query").dtypes[family][column])
     stored = torch.float32 if exact else getattr(torch, op.input(held).dtypes[family][column])
     if operand != input.query.dtype or stored != torch.float32:

@@ -16,13 +16,18 @@ CHUNK_TYPE = "ChunkGatedDeltaRule"
 L2_EPSILON = 1e-6  # transformers' and flash-linear-attention's value
 
 
-def boundary_dtypes(soc: str, op_type: str = OP_TYPE) -> tuple[torch.dtype, torch.dtype]:
-    """(activation, state) dtypes of an operator on `soc`: the contract's column with the widest state."""
+def boundary_dtypes(
+    soc: str, op_type: str = OP_TYPE, operands: torch.dtype | None = None
+) -> tuple[torch.dtype, torch.dtype]:
+    """(activation, state) dtypes of an operator on `soc`: the contract's column with the widest state.
+
+    Of several such columns the one whose activations are `operands`, else the first.
+    """
     op = check.find_op(op_type)
     family = check.find_soc(op, soc)
     state = "state" if op_type == OP_TYPE else "initial_state"
-    columns = zip(op.input("query").dtypes[family], op.input(state).dtypes[family], strict=True)
-    activation, wide = max(columns, key=lambda pair: torch.finfo(getattr(torch, pair[1])).bits)
+    column = op.widest_column(family, state, str(operands).removeprefix("torch."))
+    activation, wide = (op.input(name).dtypes[family][column] for name in ("query", state))
     return getattr(torch, activation), getattr(torch, wide)
 
 

@@ -16,7 +16,7 @@ import torch
 
 from hybrid_ops import check, runtime
 from hybrid_ops.models.cached import linear_states
-from hybrid_ops.models.gated_delta import boundary_dtypes, l2norm, state_indices
+from hybrid_ops.models.gated_delta import CHUNK_TYPE, OP_TYPE, boundary_dtypes, l2norm, state_indices
 from hybrid_ops.models.qwen3_5 import projections
 from hybrid_ops.models.releases import check_release
 
@@ -55,10 +55,10 @@ class FusedGatedDeltaNet:
     Args:
         layer: the torch layer. Projections run on it; parameters of the other steps are read, and converted to the
             operators' dtypes and layouts, once.
-        soc: SoC whose storage dtypes the rule uses: "ascend310p" float16, "ascend910b" bfloat16.
-        steps: dtype of convolution, gates and norm, and of what the projections hand to them. float16 has three bits more
-            than bfloat16, and those roundings weigh most in the layer's error; torch.bfloat16 (ascend910b) for weights
-            whose projections leave float16's range, 65504.
+        soc: SoC whose operators run: the states are float16 on "ascend310p", the recurrent one float32 on "ascend910b".
+        steps: dtype of every step between the projections that has it: all on ascend310p, all but the chunk rule, which is
+            bfloat16, on ascend910b. float16 has three bits more than bfloat16, and these roundings are the layer's error;
+            torch.bfloat16 (ascend910b) for weights whose projections leave float16's range, 65504.
 
     Errors: HybridOpsError for a layer of another form, an activation other than SiLU, an unknown SoC.
     """
@@ -88,7 +88,8 @@ class FusedGatedDeltaNet:
                 soc=soc,
             )
         self.layer, self.soc, self.steps = layer, soc, steps
-        self.activation, self.state_dtype = boundary_dtypes(soc)
+        self.token_dtype, self.state_dtype = boundary_dtypes(soc, OP_TYPE, steps)
+        self.chunk_dtype, _ = boundary_dtypes(soc, CHUNK_TYPE, steps)
         # [conv_dim, 1, K] -> [K, conv_dim]
         self.taps = layer.conv1d.weight.detach().squeeze(1).t().to(steps).contiguous()
         bias = layer.conv1d.bias
@@ -169,12 +170,13 @@ class FusedGatedDeltaNet:
         length: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         layer, rows = self.layer, batch * length
+        dtype = self.token_dtype if length == 1 else self.chunk_dtype
         query, key, value = torch.split(mixed, [layer.key_dim, layer.key_dim, layer.value_dim], dim=-1)
         arguments = {
-            "query": self._cast(l2norm(query.reshape(rows, -1, layer.head_k_dim)), self.activation),
-            "key": self._cast(l2norm(key.reshape(rows, -1, layer.head_k_dim)), self.activation),
-            "value": self._cast(value.reshape(rows, -1, layer.head_v_dim), self.activation),
-            "beta": self._cast(beta, self.activation),
+            "query": self._cast(l2norm(query.reshape(rows, -1, layer.head_k_dim)), dtype),
+            "key": self._cast(l2norm(key.reshape(rows, -1, layer.head_k_dim)), dtype),
+            "value": self._cast(value.reshape(rows, -1, layer.head_v_dim), dtype),
+            "beta": self._cast(beta, dtype),
             "g": log_decay,
             "actual_seq_lengths": torch.full((batch,), length, dtype=torch.int32, device=mixed.device),
             "scale_value": layer.head_k_dim**-0.5,

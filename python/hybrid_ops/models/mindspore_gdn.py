@@ -13,7 +13,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from hybrid_ops import check, dtypes
+from hybrid_ops import check
 from hybrid_ops import mindspore as hops
 
 OP = "recurrent_gated_delta_rule"
@@ -29,8 +29,8 @@ def boundary_dtypes(soc: str) -> tuple[str, str]:
     """(activation, state) dtype names of the operator on `soc`: the contract's column with the widest state."""
     op = check.find_op(OP)
     family = check.find_soc(op, soc)
-    columns = zip(op.input("query").dtypes[family], op.input("state").dtypes[family], strict=True)
-    return max(columns, key=lambda pair: dtypes.NUMPY[pair[1]].itemsize)
+    column = op.widest_column(family, "state")
+    return op.input("query").dtypes[family][column], op.input("state").dtypes[family][column]
 
 
 def tensor_from_torch(tensor: Any) -> Tensor:
