@@ -80,6 +80,7 @@ constexpr uint32_t kQueries = kBlockRows;  // most queries of a block
 constexpr uint32_t kFractalTile = 256;     // most slots of a tile on the matrix units
 constexpr uint32_t kSumElements = 4096;    // of each of two buffers for sums of the cube core, at least
 constexpr uint32_t kStageElements = 8192;  // of a buffer on the way to L1, at least
+constexpr uint32_t kLoadRows = 64;         // rows whose work on a slot takes as long as loading it
 
 inline uint32_t RoundUp(uint32_t value, uint32_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -140,32 +141,46 @@ inline uint64_t FractalL1Bytes(const PagedAttentionTilingData& t) {
     return 2 * (t.blockRows * keys + 2 * t.tile * (keys + values) + 2 * uint64_t(t.blockRows) * t.tile);
 }
 
+// Rows of a block: of all those that halving the largest one leads to, the one whose items, dealt out to the
+// cores in rounds, take the least time. A slot of an item costs its load, as much as kLoadRows rows, and what
+// each row costs.
+inline void PlanBlock(PagedAttentionTilingData& t, uint32_t cores) {
+    const uint32_t share = t.heads / t.kvHeads;
+    // Host and kernel do not see the lengths: queries are taken as spread evenly over the sequences.
+    const uint32_t each = t.queries / t.sequences;
+    uint32_t heads = share < kBlockRows ? share : kBlockRows;
+    uint32_t queries = t.splits > 1 ? 1 : kBlockRows / heads;
+    if (queries > each) queries = each < 1 ? 1 : each;
+    for (uint64_t least = ~uint64_t(0);;) {
+        const uint32_t blocks = (share + heads - 1) / heads;
+        const uint64_t groups = (t.queries + queries - 1) / queries;
+        const uint64_t items = groups * t.kvHeads * blocks * t.splits;
+        const uint64_t cost = (items + cores - 1) / cores * (kLoadRows + RoundUp(queries * heads, 16));
+        if (cost < least) {
+            least = cost;
+            t.queryBlock = queries;
+            t.headBlock = heads;
+            t.headBlocks = blocks;
+        }
+        if (queries > 1) {
+            queries /= 2;
+        } else if (heads > 16) {
+            heads = RoundUp(heads / 2, 16);
+        } else {
+            return;
+        }
+    }
+}
+
 // False: the vector units do it.
 inline bool PlanFractals(PagedAttentionTilingData& t, const PagedAttentionShape& s,
                          const PagedAttentionPlatform& p) {
-    const uint32_t share = t.heads / t.kvHeads, widest = t.keyDim > t.valueDim ? t.keyDim : t.valueDim;
+    const uint32_t widest = t.keyDim > t.valueDim ? t.keyDim : t.valueDim;
     const bool split = p.paddedMoves;
     if (s.elementBytes != 2) return false;
     if (t.keyDim % 16 != 0 || t.valueDim % 16 != 0 || t.ropeDim % 16 != 0 || t.valueDim > 1008) return false;
     if (uint64_t(t.kvHeads) * widest > 65535) return false;  // distance between rows of a move
-    // Host and kernel do not see the lengths: queries are taken as spread evenly over the sequences.
-    const uint32_t each = t.queries / t.sequences;
-    t.headBlock = share < kBlockRows ? share : kBlockRows;
-    t.queryBlock = t.splits > 1 ? 1 : kBlockRows / t.headBlock;
-    if (t.queryBlock > each) t.queryBlock = each < 1 ? 1 : each;
-    while (true) {
-        t.headBlocks = (share + t.headBlock - 1) / t.headBlock;
-        const uint64_t items =
-            uint64_t((t.queries + t.queryBlock - 1) / t.queryBlock) * t.kvHeads * t.headBlocks * t.splits;
-        if (items >= p.cubeCores) break;
-        if (t.queryBlock > 1) {
-            t.queryBlock /= 2;
-        } else if (t.headBlock > 16) {
-            t.headBlock = RoundUp(t.headBlock / 2, 16);
-        } else {
-            break;
-        }
-    }
+    PlanBlock(t, p.cubeCores);
     if (t.queryBlock * t.headBlock < 2) return false;
     t.blockRows = RoundUp(t.queryBlock * t.headBlock, 16);
     const uint32_t columns = widest > t.ropeDim ? widest : t.ropeDim;
