@@ -213,6 +213,31 @@ def test_numpy_scalars_are_numbers(soc):
         assert len(hybrid_ops.recurrent_gated_delta_rule(**call, **options)) == 2
 
 
+WHOLE = [(op.name, a.name) for op in contract.load().values() for a in op.attrs if a.type == "int"]
+
+
+@pytest.mark.parametrize(
+    "far", [2**63, -(2**63) - 1, 2**70, 2**20000], ids=["2^63", "-2^63-1", "2^70", "2^20000"]
+)
+@pytest.mark.parametrize(("name", "attribute"), WHOLE, ids=[f"{n}-{a}" for n, a in WHOLE])
+def test_integers_beyond_64_bits_are_refused_by_every_operator(name, attribute, far):
+    """torch and ctypes have words of their own for them, or none; so does print for thousands of digits."""
+    found = case.cases(name, "ascend910b")[0]
+    arrays = found.inputs()
+    given = {n: None if a is None else torch_ops.from_numpy(a) for n, a in arrays.items()}
+    attrs = {**found.attrs, attribute: far}
+    got = str(far) if far < 2**71 else "an integer of 20001 bits"
+    wanted = f"{name}: {attribute}: does not fit 64 bits: got {got}; allowed int64 on "
+    for call in (
+        lambda: torch_ops.call(contract.load()[name], given, attrs, functional=True, backend="reference"),
+        lambda: runtime.run(name, arrays, attrs, backend="reference"),
+        lambda: getattr(hybrid_ops, name)(**{n: t for n, t in given.items() if t is not None}, **attrs),
+    ):
+        with pytest.raises(check.HybridOpsError) as caught:
+            call()
+        assert str(caught.value).startswith(wanted)
+
+
 def test_backward_is_refused(soc):
     given, attrs = tensors(soc)
     given["query"].requires_grad_()

@@ -49,6 +49,8 @@ def refuse(
 ) -> HybridOpsError:
     """The error to raise, in the one form."""
     tail = f" ({hint})" if hint else ""
+    if isinstance(got, int) and got.bit_length() > 256:  # Python refuses to print thousands of digits
+        got = f"an integer of {got.bit_length()} bits"
     return HybridOpsError(f"{op}: {argument}: {wrong}: got {got}; allowed {allowed} on {soc}{tail}")
 
 
@@ -211,11 +213,20 @@ def _check_dtypes(op: Op, soc: str, tensors: Mapping[str, Spec]) -> int:
     return column
 
 
-def _limit_names(op: Op, tensors: Mapping[str, Spec], attrs: Mapping[str, Any]) -> dict[str, int]:
+def _hold_64_bits(op: Op, name: str, numbers: Sequence[Any], soc: str) -> None:
+    for number in numbers:
+        if not -(2**63) <= number < 2**63:
+            raise refuse(op.name, name, "does not fit 64 bits", got=number, allowed="int64", soc=soc)
+
+
+def _limit_names(op: Op, soc: str, tensors: Mapping[str, Spec], attrs: Mapping[str, Any]) -> dict[str, int]:
     """What limits may name besides axes: whole-number attributes, and inputs as 1 (given) or 0."""
     names = {t.name: int(t.name in tensors) for t in op.inputs}
     whole = contract.whole_attrs(op, attrs)
-    return names | {n: int(v) for n, v in whole.items() if isinstance(v, Integral)}
+    numbers = {n: int(v) for n, v in whole.items() if isinstance(v, Integral)}
+    for name, number in numbers.items():
+        _hold_64_bits(op, name, [number], soc)
+    return names | numbers
 
 
 def _check_limits(op: Op, soc: str, values: Mapping[str, Any]) -> None:
@@ -243,7 +254,7 @@ _ATTR_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def attributes(op: Op, soc: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes with defaults filled in; refuses unknown names, wrong types and non-finite floats."""
+    """Attributes with defaults filled in; refuses unknown names, wrong types, non-finite floats, integers beyond int64."""
     known = {a.name: a for a in op.attrs}
     for name in attrs:
         if name not in known:
@@ -264,6 +275,8 @@ def attributes(op: Op, soc: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
             raise refuse(op.name, attr.name, "wrong type", got=repr(value), allowed=attr.type, soc=soc)
         if attr.type == "float" and not abs(value) <= FLOAT32_MAX:
             raise refuse(op.name, attr.name, "not finite", got=value, allowed="a finite float", soc=soc)
+        if attr.type in ("int", "list_int"):
+            _hold_64_bits(op, attr.name, value if isinstance(value, list | tuple) else [value], soc)
         convert = {"float": float, "int": int}.get(attr.type)  # of NumPy scalars
         values[attr.name] = convert(value) if convert else value
     return values
@@ -305,7 +318,7 @@ def call(
     for tensor in op.inputs:
         if tensor.name in given:
             _bind(op, soc, tensor, given[tensor.name], axes, first)
-    _check_limits(op, soc, _limit_names(op, given, attrs or {}) | axes)
+    _check_limits(op, soc, _limit_names(op, soc, given, attrs or {}) | axes)
     values = attributes(op, soc, attrs or {})
     shapes = contract.output_shapes(op, contract.whole_attrs(op, values) | axes)
     dtypes = contract.output_dtypes(op, soc, column)
