@@ -84,6 +84,42 @@ def test_sequences_of_a_batch_do_not_mix():
         assert torch.equal(out[b : b + 1], alone) and torch.equal(state[b : b + 1], alone_state)
 
 
+def test_packed_prompts_are_those_alone(soc):
+    """The chunk rule with cu_seqlens, an empty sequence among them, against transformers' rule one by one."""
+    lengths = [5, 0, 70, 1]
+    arguments = call(1, sum(lengths)) | {"initial_state": torch.randn(len(lengths), 4, 32, 32)}
+    offsets = torch.tensor([0, 5, 5, 75, 76])
+    out, state = gated_delta.chunk_operator_rule(**arguments, soc=soc, cu_seqlens=offsets)
+    assert state.shape == (4, 4, 32, 32)
+    limit, at = 2e-3 if soc == "ascend310p" else 1e-2, 0
+    for b, length in enumerate(lengths):
+        if not length:
+            agree(state[b], arguments["initial_state"][b], limit)
+            continue
+        one = {
+            k: v[:, at : at + length] if k in ("query", "key", "value", "g", "beta") else v
+            for k, v in arguments.items()
+        }
+        want, want_state = qwen3_5.torch_chunk_gated_delta_rule(
+            **(one | {"initial_state": arguments["initial_state"][b : b + 1]})
+        )
+        agree(out[:, at : at + length], want, limit)
+        agree(state[b], want_state[0], limit)
+        at += length
+    fresh, _ = gated_delta.chunk_operator_rule(
+        **(arguments | {"initial_state": None}), soc=soc, cu_seqlens=offsets.tolist()
+    )
+    zeros, _ = gated_delta.chunk_operator_rule(
+        **(arguments | {"initial_state": torch.zeros(4, 4, 32, 32)}), soc=soc, cu_seqlens=offsets
+    )
+    assert torch.equal(fresh, zeros)
+    with pytest.raises(
+        HybridOpsError,
+        match="chunk_gated_delta_rule: cu_seqlens: packed sequences are one row: got 2 rows; allowed 1 on",
+    ):
+        gated_delta.chunk_operator_rule(**call(2, 3), soc=soc, cu_seqlens=torch.tensor([0, 3]))
+
+
 def test_no_state_means_zeros_and_none_back():
     arguments = call(1, 1) | {"initial_state": None, "output_final_state": False}
     out, state = gated_delta.recurrent_rule(**arguments)

@@ -142,6 +142,45 @@ def test_layer_with_its_own_states(soc):
     agree(torch.cat(outs, 1), want, soc, "pieces")
 
 
+def test_packed_sequences(soc):
+    """Any lengths in one call, then their next tokens as a batch: each sequence as if it were alone."""
+    case = layer_agreement.LayerCase.of("qwen3_next", soc, **HEADS)
+    lengths = [5, 1, 0, 70, 2]
+    hidden, after = case.hidden(sum(lengths), 0), case.hidden(len(lengths), 1)
+    net = FusedGatedDeltaNet(case.layer, soc)
+    torch.manual_seed(6)
+    start = net.initial_states(len(lengths))
+    start.conv.copy_(torch.randn(start.conv.shape))
+    start.recurrent.copy_(0.1 * torch.randn(start.recurrent.shape))
+    out, states = net.packed(hidden, torch.tensor(lengths), start)
+    step, _ = net(after.transpose(0, 1), states)
+    for b, (piece, rows) in enumerate(zip(out[0].split(lengths), hidden[0].split(lengths), strict=True)):
+        alone = gated_delta_net.States(start.conv[b : b + 1], start.recurrent[b : b + 1])
+        if len(rows):
+            made, alone = net.packed(rows[None], torch.tensor([len(rows)]), alone)
+            agree(piece, made[0], soc, f"sequence {b}")
+        # The projection's sums depend on the number of rows: one unit in the last place.
+        torch.testing.assert_close(states.conv[b], alone.conv[0], rtol=2e-3, atol=1e-4)
+        if not len(rows):
+            assert torch.equal(states.conv[b], start.conv[b])
+            assert torch.equal(states.recurrent[b], start.recurrent[b])
+        agree(states.recurrent[b], alone.recurrent[0], soc, f"state {b}")
+        agree(step[b], net(after[:, b : b + 1], alone)[0][0], soc, f"step {b}")
+
+
+def test_packed_sequences_under_transformers_names(soc):
+    case = layer_agreement.LayerCase.of("qwen3_5", soc, **HEADS)
+    lengths = [3, 40, 1]
+    hidden = case.hidden(sum(lengths), 0)
+    want = torch.cat(
+        [layer_agreement.reference(case, x, [x.shape[1]])[0] for x in hidden.split(lengths, 1)], 1
+    )
+    model = torch.nn.Sequential(case.layer)
+    with fused(model, soc):
+        got = case.layer(hidden, cu_seq_lens_q=torch.tensor([0, 3, 43, 44], dtype=torch.int32))
+    agree(got, want, soc, "packed")
+
+
 def test_head_geometry_of_the_4b_model():
     model = small_model("qwen3_5")
     torch.manual_seed(5)
@@ -206,9 +245,19 @@ def test_refusals():
         FusedGatedDeltaNet(layer, "ascend999")
     with (
         fused(model),
-        pytest.raises(HybridOpsError, match="models: cu_seq_lens_q: packed sequences are not taken"),
+        pytest.raises(
+            HybridOpsError, match="models: cu_seq_lens_q: a cache holds one sequence per row, not packed ones"
+        ),
     ):
-        layer(torch.zeros(1, 2, 64), cu_seq_lens_q=torch.tensor([0, 2]))
+        layer(torch.zeros(1, 2, 64), cache=object(), cu_seq_lens_q=torch.tensor([0, 2]))
+    with (
+        fused(model),
+        pytest.raises(
+            HybridOpsError,
+            match=r"models: lengths: not one packed row per batch: got hidden_states \[2, 2, 64\]",
+        ),
+    ):
+        layer(torch.zeros(2, 2, 64), cu_seq_lens_q=torch.tensor([0, 2]))
     layer.activation = "gelu"
     with pytest.raises(
         HybridOpsError, match="models: layer: activation not available: got 'gelu'; allowed 'silu'"

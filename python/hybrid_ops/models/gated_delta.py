@@ -124,14 +124,19 @@ def chunk_operator_rule(
     """Same call as transformers' `torch_chunk_gated_delta_rule`, computed by chunk_gated_delta_rule.
 
     Shapes and results as of `recurrent_rule`, for any T. `lengths` int32 `[B]` are all T; made here when absent, but an
-    exported graph of dynamic length has to compute them.
-    Errors: HybridOpsError for packed sequences (`cu_seqlens`); the operator's own refusals.
+    exported graph of dynamic length has to compute them. With `cu_seqlens` `[N + 1]`, cumulative, the one row (B = 1) is N
+    sequences one behind the other, and states are `[N, NV, DK, DV]`.
+    Errors: HybridOpsError for `cu_seqlens` with more than one row; the operator's own refusals.
     """
-    if kwargs.get("cu_seqlens") is not None:
-        raise check.refuse(
-            "chunk_gated_delta_rule", "cu_seqlens", "the adapter takes no packed sequences",
-            got="a tensor", allowed="None", soc=soc,
-        )  # fmt: skip
+    offsets = kwargs.get("cu_seqlens")
+    if offsets is not None:
+        offsets = torch.as_tensor(offsets)
+        if key.shape[0] != 1:
+            raise check.refuse(
+                "chunk_gated_delta_rule", "cu_seqlens", "packed sequences are one row", got=f"{key.shape[0]} rows",
+                allowed="1", soc=soc,
+            )  # fmt: skip
+        lengths = offsets.diff().to(torch.int32)
     batch, key_heads, key_size = int(key.shape[0]), int(key.shape[2]), int(key.shape[3])
     value_heads, value_size = int(value.shape[2]), int(value.shape[3])
     activation, state_dtype = boundary_dtypes(soc, CHUNK_TYPE)
@@ -140,7 +145,9 @@ def chunk_operator_rule(
     else:
         query_rows, key_rows = query, key
     if initial_state is None:
-        state = torch.zeros(batch, value_heads, value_size, key_size, dtype=state_dtype, device=value.device)
+        sequences = batch if offsets is None else len(offsets) - 1
+        shape = (sequences, value_heads, value_size, key_size)
+        state = torch.zeros(shape, dtype=state_dtype, device=value.device)
     else:
         state = initial_state.transpose(-2, -1).to(state_dtype).contiguous()
     if lengths is None:

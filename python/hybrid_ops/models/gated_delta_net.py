@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from hybrid_ops import check, runtime
 from hybrid_ops.models.cached import linear_states
@@ -117,20 +118,47 @@ class FusedGatedDeltaNet:
         out, states, _ = self.step(hidden_states, states)
         return out, states
 
-    def step(self, hidden_states: torch.Tensor, states: States) -> tuple[torch.Tensor, States, torch.Tensor]:
-        """The same, and the projected rows `[B, T, conv_dim]` before the convolution."""
-        with runtime.using(soc=runtime.options().soc or self.soc):  # float16 alone would mean ascend310p
-            return self._step(hidden_states, states)
+    def packed(
+        self, hidden_states: torch.Tensor, lengths: torch.Tensor, states: States
+    ) -> tuple[torch.Tensor, States]:
+        """Sequences of any lengths one behind the other, in one call.
 
-    def _step(self, hidden_states: torch.Tensor, states: States) -> tuple[torch.Tensor, States, torch.Tensor]:
+        hidden_states `[1, T, H]`; lengths `[B]`, int32, their sum T; states of B sequences. Returns the output `[1, T, H]`
+        and the new states; a sequence of length 0 keeps its own. Errors: HybridOpsError for another shape.
+        """
+        if hidden_states.shape[0] != 1 or lengths.dim() != 1 or lengths.shape[0] != states.conv.shape[0]:
+            got = f"hidden_states {list(hidden_states.shape)}, lengths {list(lengths.shape)}"
+            allowed = f"[1, T, H] and [B], B = {states.conv.shape[0]} as the states have"
+            raise check.refuse(
+                "models", "lengths", "not one packed row per batch", got=got, allowed=allowed, soc=self.soc
+            )
+        out, states, _ = self.step(hidden_states, states, lengths)
+        return out, states
+
+    def step(
+        self, hidden_states: torch.Tensor, states: States, lengths: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, States, torch.Tensor]:
+        """As a call, with `lengths` as `packed`, and the projected rows `[B, T, conv_dim]` before the convolution."""
+        with runtime.using(soc=runtime.options().soc or self.soc):  # float16 alone would mean ascend310p
+            return self._step(hidden_states, states, lengths)
+
+    def _step(
+        self, hidden_states: torch.Tensor, states: States, lengths: torch.Tensor | None
+    ) -> tuple[torch.Tensor, States, torch.Tensor]:
         batch, length, _ = hidden_states.shape
+        rows, device, single = batch * length, hidden_states.device, lengths is None and length == 1
+        if lengths is None:
+            lengths = torch.full((batch,), length, dtype=torch.int32, device=device)
+            offsets = torch.arange(batch + 1, dtype=torch.int32, device=device) * length
+        else:
+            lengths = lengths.to(device, torch.int32)
+            offsets = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
         raw, gate, b, a = projections(self.layer, hidden_states)
-        mixed, conv = self._convolve(raw.reshape(batch * length, -1), states.conv, batch, length)
-        rows = batch * length
+        mixed, conv = self._convolve(raw.reshape(rows, -1), states.conv, offsets, single)
         log_decay, beta = torch.ops.hybrid_ops.hybrid_gated_delta_gate(
             self._cast(a.reshape(rows, -1)), self._cast(b.reshape(rows, -1)), self.A_log, self.dt_bias
         )
-        core, recurrent = self._rule(mixed, log_decay, beta, states.recurrent, batch, length)
+        core, recurrent = self._rule(mixed, log_decay, beta, states.recurrent, lengths, single)
         normed = torch.ops.hybrid_ops.hybrid_gated_rms_norm(
             self._cast(core.reshape(rows * self.value_heads, -1)),
             self._cast(gate.reshape(rows * self.value_heads, -1)),
@@ -144,18 +172,17 @@ class FusedGatedDeltaNet:
         return x.to(dtype or self.steps).contiguous()
 
     def _convolve(
-        self, mixed: torch.Tensor, lines: torch.Tensor, batch: int, length: int
+        self, mixed: torch.Tensor, lines: torch.Tensor, offsets: torch.Tensor, single: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Packed rows `[B * T, conv_dim]`, each sequence continuing its own line."""
-        device = mixed.device
-        single = length == 1
+        """Packed rows `[T, conv_dim]`, each sequence continuing its own line; `single`: one row each."""
+        known = torch.ones(len(lines), dtype=torch.int32, device=mixed.device)
         return torch.ops.hybrid_ops.hybrid_causal_conv1d_functional(
             x=self._cast(mixed),
             weight=self.taps,
             conv_states=lines,
-            query_start_loc=torch.arange(batch + 1, dtype=torch.int32, device=device) * length,
+            query_start_loc=offsets,
             bias=self.conv_bias,
-            initial_state_mode=None if single else torch.ones(batch, dtype=torch.int32, device=device),
+            initial_state_mode=None if single else known,
             activation=SILU,
             run_mode=UPDATE if single else PREFILL,
         )
@@ -166,11 +193,11 @@ class FusedGatedDeltaNet:
         log_decay: torch.Tensor,
         beta: torch.Tensor,
         state: torch.Tensor,
-        batch: int,
-        length: int,
+        lengths: torch.Tensor,
+        single: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        layer, rows = self.layer, batch * length
-        dtype = self.token_dtype if length == 1 else self.chunk_dtype
+        layer, rows = self.layer, len(mixed)
+        dtype = self.token_dtype if single else self.chunk_dtype
         query, key, value = torch.split(mixed, [layer.key_dim, layer.key_dim, layer.value_dim], dim=-1)
         arguments = {
             "query": self._cast(l2norm(query.reshape(rows, -1, layer.head_k_dim)), dtype),
@@ -178,11 +205,11 @@ class FusedGatedDeltaNet:
             "value": self._cast(value.reshape(rows, -1, layer.head_v_dim), dtype),
             "beta": self._cast(beta, dtype),
             "g": log_decay,
-            "actual_seq_lengths": torch.full((batch,), length, dtype=torch.int32, device=mixed.device),
+            "actual_seq_lengths": lengths,
             "scale_value": layer.head_k_dim**-0.5,
         }
-        if length == 1:
-            slots = state_indices(batch, 1, mixed.device)
+        if single:
+            slots = state_indices(rows, 1, mixed.device)
             return torch.ops.hybrid_ops.recurrent_gated_delta_rule_functional(
                 state=state, ssm_state_indices=slots, **arguments
             )
@@ -190,7 +217,10 @@ class FusedGatedDeltaNet:
 
 
 def _forward(net: FusedGatedDeltaNet) -> Any:
-    """`forward` of a transformers layer that keeps its states in transformers' cache."""
+    """`forward` of a transformers layer that keeps its states in transformers' cache.
+
+    With `cu_seq_lens_q`, cumulative, the row is packed sequences, as transformers' kernels take it.
+    """
     layer = net.layer
 
     def forward(
@@ -200,11 +230,14 @@ def _forward(net: FusedGatedDeltaNet) -> Any:
         **kwargs: Any,
     ) -> torch.Tensor:
         cache = kwargs.pop("cache_params", cache)  # its name before 5.24
-        if kwargs.get("cu_seq_lens_q") is not None:
-            raise check.refuse(
-                "models", "cu_seq_lens_q", "packed sequences are not taken", got="a tensor", allowed="None",
-                soc="every SoC",
-            )  # fmt: skip
+        offsets = kwargs.get("cu_seq_lens_q")
+        if offsets is not None:
+            if cache is not None:
+                raise check.refuse(
+                    "models", "cu_seq_lens_q", "a cache holds one sequence per row, not packed ones", got="a cache",
+                    allowed="None", soc=net.soc, hint="FusedGatedDeltaNet.packed keeps states of packed sequences",
+                )  # fmt: skip
+            return net.packed(hidden_states, offsets.diff(), net.initial_states(len(offsets) - 1))[0]
         if attention_mask is not None:
             hidden_states = (hidden_states * attention_mask[:, :, None]).to(hidden_states.dtype)
         states = net.initial_states(hidden_states.shape[0])
