@@ -31,6 +31,8 @@ struct PagedAttentionTilingData {
     uint32_t headBlock;      // most query heads of an item
     uint32_t headBlocks;     // items of one query and kv head
     uint32_t tile;           // most slots of a tile
+    uint32_t piece;          // matrix units of ascend910b, keys and values apart: most slots of a move to L1
+    uint32_t pieces;         // and how many of these L1 holds
     uint32_t queryBlock;     // matrix units: most packed queries of a block
     uint32_t blockRows;      // matrix units: rows (query, head) of a block, a multiple of 16
     uint32_t stageElements;  // matrix units of ascend310p: of each of four buffers on the way to L1
@@ -80,6 +82,9 @@ constexpr uint32_t kQueries = kBlockRows;  // most queries of a block
 constexpr uint32_t kFractalTile = 256;     // most slots of a tile on the matrix units
 constexpr uint32_t kSumElements = 4096;    // of each of two buffers for sums of the cube core, at least
 constexpr uint32_t kStageElements = 8192;  // of a buffer on the way to L1, at least
+constexpr uint32_t kPieces = 5;            // most pieces in L1: what is left of eight events
+constexpr uint32_t kPiece = 128;           // most slots of a piece
+constexpr uint32_t kRound = 1024;          // most slots of a tile that is loaded in pieces
 constexpr uint32_t kLoadRows = 64;         // rows whose work on a slot takes as long as loading it
 
 inline uint32_t RoundUp(uint32_t value, uint32_t unit) { return (value + unit - 1) / unit * unit; }
@@ -141,15 +146,15 @@ inline uint64_t FractalL1Bytes(const PagedAttentionTilingData& t) {
     return 2 * (t.blockRows * keys + 2 * t.tile * (keys + values) + 2 * uint64_t(t.blockRows) * t.tile);
 }
 
-// Rows of a block: of all those that halving the largest one leads to, the one whose items, dealt out to the
-// cores in rounds, take the least time. A slot of an item costs its load, as much as kLoadRows rows, and what
-// each row costs.
-inline void PlanBlock(PagedAttentionTilingData& t, uint32_t cores) {
+// Rows of a block, at most `most`: of all those that halving the largest one leads to, the one whose items,
+// dealt out to the cores in rounds, take the least time. A slot of an item costs its load, as much as
+// kLoadRows rows, and what each row costs.
+inline void PlanBlock(PagedAttentionTilingData& t, uint32_t cores, uint32_t most) {
     const uint32_t share = t.heads / t.kvHeads;
     // Host and kernel do not see the lengths: queries are taken as spread evenly over the sequences.
     const uint32_t each = t.queries / t.sequences;
-    uint32_t heads = share < kBlockRows ? share : kBlockRows;
-    uint32_t queries = t.splits > 1 ? 1 : kBlockRows / heads;
+    uint32_t heads = share < most ? share : most;
+    uint32_t queries = t.splits > 1 ? 1 : most / heads;
     if (queries > each) queries = each < 1 ? 1 : each;
     for (uint64_t least = ~uint64_t(0);;) {
         const uint32_t blocks = (share + heads - 1) / heads;
@@ -172,6 +177,25 @@ inline void PlanBlock(PagedAttentionTilingData& t, uint32_t cores) {
     }
 }
 
+// Tiles that are loaded in pieces (stream_cube_910b.h): the longest pieces of which L1 holds enough, then the
+// longest tile.
+inline bool PlanPieces(PagedAttentionTilingData& t, const PagedAttentionPlatform& p) {
+    constexpr uint32_t kFewPieces = 3;
+    const uint32_t widest = t.keyDim > t.valueDim ? t.keyDim : t.valueDim;
+    for (t.piece = kPiece; t.piece >= 16; t.piece /= 2) {
+        const uint64_t bytes = 2 * uint64_t(t.piece) * widest;
+        for (t.tile = kRound; t.tile >= t.piece; t.tile -= t.piece) {
+            const uint64_t others = 2 * uint64_t(t.blockRows) * (t.keyDim + 2 * t.tile) + kReservedBytes;
+            if (FractalBytes(t, true) + kReservedBytes > p.localBytes) continue;
+            if (others + kFewPieces * bytes > p.l1Bytes) continue;
+            t.pieces = uint32_t((p.l1Bytes - others) / bytes);
+            if (t.pieces > kPieces) t.pieces = kPieces;
+            return true;
+        }
+    }
+    return false;
+}
+
 // False: the vector units do it.
 inline bool PlanFractals(PagedAttentionTilingData& t, const PagedAttentionShape& s,
                          const PagedAttentionPlatform& p) {
@@ -180,16 +204,25 @@ inline bool PlanFractals(PagedAttentionTilingData& t, const PagedAttentionShape&
     if (s.elementBytes != 2) return false;
     if (t.keyDim % 16 != 0 || t.valueDim % 16 != 0 || t.ropeDim % 16 != 0 || t.valueDim > 1008) return false;
     if (uint64_t(t.kvHeads) * widest > 65535) return false;  // distance between rows of a move
-    PlanBlock(t, p.cubeCores);
+    const bool pieces = split && t.ropeDim == 0;
+    // Sums of a tile that is loaded in pieces stay in L0C: rows * dims <= 32768.
+    PlanBlock(t, p.cubeCores, pieces && t.valueDim > 512 ? kBlockRows / 2 : kBlockRows);
     if (t.queryBlock * t.headBlock < 2) return false;
     t.blockRows = RoundUp(t.queryBlock * t.headBlock, 16);
     const uint32_t columns = widest > t.ropeDim ? widest : t.ropeDim;
     t.stageElements = 16 * columns < kStageElements ? kStageElements / 16 * 16 : 16 * columns;
+    const auto shared = [&] {
+        return 2 * t.blockRows * (uint64_t(t.tile) * (4 + s.elementBytes) + t.valueDim * 4);
+    };
+    if (pieces) {
+        if (!PlanPieces(t, p)) return false;
+        t.sharedBytes = shared();
+        return true;
+    }
     for (t.tile = kFractalTile; t.tile >= 32; t.tile -= 16) {
         if (FractalBytes(t, split) + kReservedBytes <= p.localBytes &&
             FractalL1Bytes(t) + kReservedBytes <= p.l1Bytes) {
-            t.sharedBytes =
-                split ? 2 * t.blockRows * (uint64_t(t.tile) * (4 + s.elementBytes) + t.valueDim * 4) : 0;
+            t.sharedBytes = split ? shared() : 0;
             return true;
         }
     }

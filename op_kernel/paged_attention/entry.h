@@ -7,6 +7,7 @@
 #if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
 #include "cube_kernel_310p.h"
 #else
+#include "stream_cube_910b.h"
 #include "vector_side_910b.h"
 #endif
 
@@ -33,6 +34,15 @@ __aicore__ inline void Run(const Data& data, const Arguments& a, uint32_t cores)
     if (!data.lse) ZeroLse(pipe, data, a.lse, cores);
 }
 
+// On a cube core.
+template <class Cube>
+__aicore__ inline void Feed(const Data& data, const Arguments& a) {
+    AscendC::TPipe pipe;
+    Cube cube(data);
+    cube.Init(pipe, a);
+    cube.Process(pipe);
+}
+
 template <typename T, bool kLatent, Layout kLayout = Layout::kNd>
 __aicore__ inline void RunVector(const Data& data, const Arguments& a) {
     Run<T, VectorKernel<T, kLatent, kLayout>>(data, a, uint32_t(AscendC::GetBlockNum()));
@@ -45,10 +55,11 @@ __aicore__ inline void RunCube(const Data& data, const Arguments& a) {
 #else
     if constexpr (sizeof(T) == 2) {
         if ASCEND_IS_AIC {
-            AscendC::TPipe pipe;
-            CubeSide910b<T, kLatent, kLayout> cube(data);
-            cube.Init(pipe, a);
-            cube.Process(pipe);
+            if constexpr (kLatent) {
+                Feed<CubeSide910b<T, kLatent, kLayout>>(data, a);
+            } else {
+                Feed<StreamCube910b<T, kLayout>>(data, a);
+            }
         }
         if ASCEND_IS_AIV {
             Run<T, VectorSide910b<T>>(data, a, uint32_t(AscendC::GetBlockNum()) * kVectorCores);

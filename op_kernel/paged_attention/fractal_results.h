@@ -62,12 +62,20 @@ __aicore__ inline void StorePartials(const Data& t, const Block& block, const Pa
     uint64_t first = 0;
     const uint32_t end = part.row + part.rows;
     for (uint32_t r = part.row, n = 0; (n = RowRun(t, block, r, end, first)) != 0; r += n) {
-        const AscendC::DataCopyParams two(uint16_t(n), 2, 0, uint16_t(step - 2));
         const AscendC::DataCopyParams one(uint16_t(n), 1, 1, uint16_t(step - 1));
         const GlobalTensor<float> row = partials[(first * t.splits + block.item.part) * t.rowFloats];
-        const uint32_t local = r - part.row;
-        for (uint32_t c = 0; c < t.valueDim / kSide; ++c) {
-            AscendC::DataCopy(row[c * kSide], part.sums[(c * part.rows + local) * kSide], two);
+        const uint32_t local = r - part.row, columns = t.valueDim / kSide;
+        if (n < columns) {
+            const AscendC::DataCopyParams whole(uint16_t(columns), 2, uint16_t(2 * part.rows - 2), 0);
+            for (uint32_t i = 0; i < n; ++i) {
+                AscendC::DataCopy(row[uint64_t(i) * t.splits * t.rowFloats], part.sums[(local + i) * kSide],
+                                  whole);
+            }
+        } else {
+            const AscendC::DataCopyParams two(uint16_t(n), 2, 0, uint16_t(step - 2));
+            for (uint32_t c = 0; c < columns; ++c) {
+                AscendC::DataCopy(row[c * kSide], part.sums[(c * part.rows + local) * kSide], two);
+            }
         }
         AscendC::DataCopy(row[lanes], maxima[local * kSide], one);
         AscendC::DataCopy(row[lanes + kFloatBlock], denominators[local * kSide], one);
