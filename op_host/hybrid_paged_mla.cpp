@@ -1,4 +1,5 @@
 // HybridPagedMla: absorbed multi-head latent attention over a paged cache of latents and rotary keys.
+#include "../op_kernel/hybrid_paged_mla_tiling.h"
 #include "paged_attention.h"
 
 namespace {
@@ -65,7 +66,7 @@ ge::graphStatus Tiling(gert::TilingContext* context) {
     shape.keyDim = call.Size("R");
     shape.ropeDim = call.Size("RP");
     shape.valueDim = call.Size("R");
-    return LaunchPaged(call, shape);
+    return LaunchPaged(call, shape, paged::PlanLatent);
 }
 
 }  // namespace

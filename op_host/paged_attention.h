@@ -49,7 +49,8 @@ inline PagedAttentionShape PagedShape(const Call& call) {
     return shape;
 }
 
-inline ge::graphStatus LaunchPaged(Call& call, const PagedAttentionShape& shape) {
+inline ge::graphStatus LaunchPaged(Call& call, const PagedAttentionShape& shape,
+                                   paged::PlanOfUnits units = paged::PlanFractals) {
     if (!(shape.scale > 0.0f)) {
         char got[32];
         std::snprintf(got, sizeof(got), "%g", static_cast<double>(shape.scale));
@@ -59,7 +60,7 @@ inline ge::graphStatus LaunchPaged(Call& call, const PagedAttentionShape& shape)
     const PagedAttentionPlatform platform{chip.vector_cores, chip.cube_cores,
                                           static_cast<uint32_t>(chip.ub_bytes),
                                           static_cast<uint32_t>(chip.l1_bytes), chip.soc == "ascend910b"};
-    const PagedAttentionPlan plan = PlanPagedAttention(shape, platform);
+    const PagedAttentionPlan plan = PlanPagedAttention(shape, platform, units);
     if (!plan.fits) {
         return call.Refuse(
             {"query", "one slot of one head does not fit into local memory",

@@ -229,10 +229,15 @@ inline bool PlanFractals(PagedAttentionTilingData& t, const PagedAttentionShape&
     return false;
 }
 
+// Blocks and tiles of the matrix units; false: the vector units do it.
+using PlanOfUnits = bool (*)(PagedAttentionTilingData&, const PagedAttentionShape&,
+                             const PagedAttentionPlatform&);
+
 }  // namespace paged
 }  // namespace hybrid_ops
 
-inline PagedAttentionPlan PlanPagedAttention(const PagedAttentionShape& s, const PagedAttentionPlatform& p) {
+inline PagedAttentionPlan PlanPagedAttention(const PagedAttentionShape& s, const PagedAttentionPlatform& p,
+                                             hybrid_ops::paged::PlanOfUnits units) {
     using namespace hybrid_ops::paged;
     PagedAttentionPlan plan{};
     PagedAttentionTilingData& t = plan.data;
@@ -253,7 +258,7 @@ inline PagedAttentionPlan PlanPagedAttention(const PagedAttentionShape& s, const
     t.merge = s.splits > 1 || s.lse;
     t.rowFloats = Pitch(t.valueDim, s.elementBytes) + 16;
     plan.tilingKey = kPagedVector;
-    plan.fits = PlanFractals(t, s, p);
+    plan.fits = units(t, s, p);
     if (plan.fits) {
         plan.tilingKey = kPagedCube;
     } else {

@@ -172,12 +172,12 @@ class Cube310p {
                           AscendC::DataCopyParams(1, uint16_t(elements / kFractal), 0, 0));
         EndFill(tile);
     }
-    // Rows [row, row + n) of every column of fractals of the tile <- [columns / 16][n][16] in unified buffer.
+    // Rows [row, row + n) of the tile's columns from `column` on <- [columns / 16][n][16] in unified buffer.
     __aicore__ inline void FillBlock(CubeTile& tile, const AscendC::LocalTensor<half>& src, uint32_t n,
-                                     uint32_t row, uint32_t columns) {
+                                     uint32_t row, uint32_t columns, uint32_t column = 0) {
         BeginFill(tile);
         AscendC::DataCopy(
-            tile.data[row * kFractal], src,
+            tile.data[column * tile.rows + row * kFractal], src,
             AscendC::DataCopyParams(uint16_t(columns / kFractal), uint16_t(n), 0, uint16_t(tile.rows - n)));
         EndFill(tile);
     }
@@ -239,6 +239,14 @@ class Cube310p {
         AwaitTiles(tile, tile);
         AscendC::DataCopy(dst, tile.data, AscendC::DataCopyParams(1, uint16_t(elements / kFractal), 0, 0));
         tile.loaded = ++loads_;
+    }
+
+    // Tiles whose products have been issued so far can be filled, once those have loaded them, without a wait
+    // for later products.
+    __aicore__ inline void Vacate() {
+        Order<AscendC::HardEvent::MTE1_MTE3>();
+        Order<AscendC::HardEvent::MTE1_MTE2>();
+        cleared_ = vacated_ = loads_;
     }
 
     // MTE1 waits for what fills the tile, and so for what the fill waited for.

@@ -87,16 +87,16 @@ class BlockWalk {
     }
 
  private:
-    // Blocks of queries last: neighbours share what they read.
+    // Blocks of heads first, then of queries: neighbours share what they read.
     __aicore__ inline void Open(uint64_t index) {
+        const uint32_t block = uint32_t(index % t_->headBlocks);
+        index /= t_->headBlocks;
         // The longest causal histories first, so that short ones fill the gaps at the end.
         query_ = uint32_t(index % groups_);
         query_ = (groups_ - 1 - query_) * t_->queryBlock;
         index /= groups_;
         item_.part = uint32_t(index % t_->splits);
-        index /= t_->splits;
-        const uint32_t block = uint32_t(index % t_->headBlocks);
-        item_.kvHead = uint32_t(index / t_->headBlocks);
+        item_.kvHead = uint32_t(index / t_->splits);
         pages_.Heads(item_, block);
         stop_ = t_->queries - query_ < t_->queryBlock ? t_->queries : query_ + t_->queryBlock;
     }

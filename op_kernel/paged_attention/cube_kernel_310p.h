@@ -12,7 +12,7 @@
 namespace hybrid_ops {
 namespace paged {
 
-template <bool kLatent, Layout kLayout>
+template <Layout kLayout>
 class CubeKernel310p {
  public:
     __aicore__ inline explicit CubeKernel310p(const Data& data) : t_(data) {}
@@ -21,31 +21,21 @@ class CubeKernel310p {
         query_.SetGlobalBuffer((__gm__ half*)a.query);
         key_.SetGlobalBuffer((__gm__ half*)a.key);
         value_.SetGlobalBuffer((__gm__ half*)a.value);
-        if constexpr (kLatent) {
-            queryRope_.SetGlobalBuffer((__gm__ half*)a.queryRope);
-            keyRope_.SetGlobalBuffer((__gm__ half*)a.keyRope);
-        }
         out_.SetGlobalBuffer((__gm__ half*)a.out);
         partials_.SetGlobalBuffer((__gm__ float*)a.workspace + t_.syncFloats);
         walk_.Init(t_, a, uint32_t(AscendC::GetBlockIdx()), uint32_t(AscendC::GetBlockNum()));
-        const uint32_t rows = t_.blockRows, keys = t_.keyDim + t_.ropeDim;
-        const uint32_t values = kLatent ? 0 : 2 * t_.tile * t_.valueDim;
+        const uint32_t rows = t_.blockRows;
         cube_.Init(pipe, 2 * rows * t_.tile + rows * t_.valueDim,
-                   rows * keys + 2 * t_.tile * keys + values + 2 * rows * t_.tile);
+                   (rows + 2 * t_.tile) * t_.keyDim + 2 * t_.tile * t_.valueDim + 2 * rows * t_.tile);
         cube_.Tile(queries_, rows, t_.keyDim);
-        if constexpr (kLatent) cube_.Tile(queryRopes_, rows, t_.ropeDim);
         cube_.Sum(sums_, rows * t_.valueDim);
         for (uint32_t i = 0; i < 2; ++i) {
             cube_.Sum(scores_[i], rows * t_.tile);
             cube_.Tile(weights_[i], rows, t_.tile);
             cube_.Tile(keys_[i], t_.tile, t_.keyDim);
-            if constexpr (kLatent) {
-                cube_.Tile(keyRopes_[i], t_.tile, t_.ropeDim);
-            } else {
-                cube_.Tile(values_[i], t_.tile, t_.valueDim);
-            }
+            cube_.Tile(values_[i], t_.tile, t_.valueDim);
         }
-        stage_.Init(pipe, cube_, t_.stageElements);
+        stage_.Init(pipe, cube_, t_.stageElements, t_.stageElements);
         pipe.InitBuffer(weightQueue_, 1, rows * t_.tile * sizeof(half));
         Reserve(pipe, buffers_[0], total_, rows * t_.valueDim);
         Reserve(pipe, buffers_[1], work_, rows * t_.tile);
@@ -76,12 +66,6 @@ class CubeKernel310p {
             const uint32_t left = rows * t_.keyDim - at;
             cube_.Fill(queries_, zeros, left < most ? left : most, at);
         }
-        if constexpr (kLatent) {
-            for (uint32_t at = 0; at < rows * t_.ropeDim; at += most) {
-                const uint32_t left = rows * t_.ropeDim - at;
-                cube_.Fill(queryRopes_, zeros, left < most ? left : most, at);
-            }
-        }
         Order<AscendC::HardEvent::MTE3_V>();
     }
 
@@ -98,15 +82,15 @@ class CubeKernel310p {
         for (uint32_t i = 0; open; ++i) {
             const uint32_t turn = i % 2, phase = done % 2;
             const Tile& tile = tiles[turn];
-            if constexpr (!kLatent) FillSlots(block, tile, values_[turn], value_, t_.valueDim);
+            FillSlots(block, tile, values_[turn], value_, t_.valueDim);
             const int64_t next = tile.begin + tile.count;
             open = next < end;
             if (open) Scores(block, next, tiles[turn ^ 1], turn ^ 1);
             if (tile.rows == 0) continue;
             Weigh(block, tile, turn, phase);
             if (done != 0) Add(phase ^ 1);
-            cube_.Multiply(sums_, {&weights_[phase], false}, {Values(turn), false}, t_.blockRows, t_.valueDim,
-                           RoundUp(tile.rows, kSide), false);
+            cube_.Multiply(sums_, {&weights_[phase], false}, {&values_[turn], false}, t_.blockRows,
+                           t_.valueDim, RoundUp(tile.rows, kSide), false);
             ++done;
         }
         if (done != 0) Add((done - 1) % 2);
@@ -118,12 +102,8 @@ class CubeKernel310p {
             StoreResults(t_, block, part, stage_.Out(), out_);
         }
     }
-    __aicore__ inline CubeTile* Values(uint32_t turn) { return kLatent ? &keys_[turn] : &values_[turn]; }
 
-    __aicore__ inline void FillQueries(const Block& block) {
-        FillRows(block, queries_, query_, t_.keyDim);
-        if constexpr (kLatent) FillRows(block, queryRopes_, queryRope_, t_.ropeDim);
-    }
+    __aicore__ inline void FillQueries(const Block& block) { FillRows(block, queries_, query_, t_.keyDim); }
     __aicore__ inline void FillRows(const Block& block, CubeTile& tile, const GlobalTensor<half>& src,
                                     uint32_t columns) {
         stage_.Begin(tile, columns);
@@ -168,15 +148,10 @@ class CubeKernel310p {
         tile.begin = begin;
         tile.count = left < int64_t(t_.tile) ? uint32_t(left) : t_.tile;
         tile.rows = FillSlots(block, tile, keys_[turn], key_, t_.keyDim);
-        if constexpr (kLatent) FillSlots(block, tile, keyRopes_[turn], keyRope_, t_.ropeDim);
         if (tile.rows == 0) return;
         const uint32_t columns = RoundUp(tile.rows, kSide), rows = t_.blockRows;
         cube_.Multiply(scores_[turn], {&queries_, false}, {&keys_[turn], true}, rows, columns, t_.keyDim,
                        false);
-        if constexpr (kLatent) {
-            cube_.Multiply(scores_[turn], {&queryRopes_, false}, {&keyRopes_[turn], true}, rows, columns,
-                           t_.ropeDim, true);
-        }
     }
 
     // weights_[phase] <- exponentials of the tile's scores, rounded.
@@ -219,9 +194,9 @@ class CubeKernel310p {
     Cube310p cube_;
     FractalStage stage_;
     FractalSoftmax softmax_;
-    GlobalTensor<half> query_, queryRope_, key_, keyRope_, value_, out_;
+    GlobalTensor<half> query_, key_, value_, out_;
     GlobalTensor<float> partials_;
-    CubeTile queries_, queryRopes_, weights_[2], keys_[2], keyRopes_[2], values_[2];
+    CubeTile queries_, weights_[2], keys_[2], values_[2];
     CubeSum scores_[2], sums_;
     AscendC::TQue<AscendC::TPosition::VECOUT, 1> weightQueue_;
     Buffer buffers_[2];

@@ -6,6 +6,7 @@
 #include "vector_kernel.h"
 #if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
 #include "cube_kernel_310p.h"
+#include "latent_kernel_310p.h"
 #else
 #include "stream_cube_910b.h"
 #include "vector_side_910b.h"
@@ -51,7 +52,12 @@ __aicore__ inline void RunVector(const Data& data, const Arguments& a) {
 template <typename T, bool kLatent, Layout kLayout = Layout::kNd>
 __aicore__ inline void RunCube(const Data& data, const Arguments& a) {
 #if defined(__CCE_AICORE__) && __CCE_AICORE__ == 200
-    Run<T, CubeKernel310p<kLatent, kLayout>>(data, a, uint32_t(AscendC::GetBlockNum()));
+    const uint32_t cores = uint32_t(AscendC::GetBlockNum());
+    if constexpr (kLatent) {
+        Run<T, LatentKernel310p<kLayout>>(data, a, cores);
+    } else {
+        Run<T, CubeKernel310p<kLayout>>(data, a, cores);
+    }
 #else
     if constexpr (sizeof(T) == 2) {
         if ASCEND_IS_AIC {

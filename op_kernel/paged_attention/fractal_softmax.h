@@ -19,6 +19,7 @@ constexpr uint32_t kSide = 16;
 // has seen nothing yet.
 constexpr float kMasked = -3.0e38f;
 constexpr float kFloor = -1.0e30f;
+constexpr float kSlack = 8.0f;  // exp(8) = 2981
 
 class FractalSoftmax {
  public:
@@ -96,6 +97,55 @@ class FractalSoftmax {
         AscendC::Exp(scores, scores, int32_t(count * line));
         AscendC::Mul(Denominator(), Denominator(), Factor(), int32_t(rows_));
         Spread(rescales_[turn * line], Factor());
+        PipeBarrier<PIPE_V>();
+        Fold<false>(scores, work, count);
+        PipeBarrier<PIPE_V>();
+        AscendC::BlockReduceSum(Top(), blocks_, int32_t((rows_ + 7) / 8), int32_t(kFloatLanes), 1, 1, 8);
+        PipeBarrier<PIPE_V>();
+        AscendC::Add(Denominator(), Denominator(), Top(), int32_t(rows_));
+        PipeBarrier<PIPE_V>();
+    }
+
+    // As Weigh, in steps, with maxima that are only looked at: exponentials refer to the maximum of the last
+    // Raise. Up to a difference of kSlack they and their sums stay far from the ends of fp16, at the same
+    // precision, and older sums need no factors (FlashAttention-4 rescales as rarely).
+    //
+    // Whether a row has scores beyond that. The scalar unit waits for the vector unit.
+    __aicore__ inline bool Outgrown(const FloatTensor& scores, const FloatTensor& work, uint32_t columns) {
+        Fold<true>(scores, work, columns / kSide);
+        PipeBarrier<PIPE_V>();
+        AscendC::BlockReduceMax(Top(), blocks_, int32_t((rows_ + 7) / 8), int32_t(kFloatLanes), 1, 1, 8);
+        PipeBarrier<PIPE_V>();
+        AscendC::Sub(Factor(), Top(), Maximum(), int32_t(rows_));
+        PipeBarrier<PIPE_V>();
+        AscendC::BlockReduceMax(blocks_, Factor(), 1, int32_t(rows_), 1, 1, 8);
+        PipeBarrier<PIPE_V>();
+        AscendC::BlockReduceMax(blocks_, blocks_, 1, int32_t(rows_ / kFloatBlock), 1, 1, 8);
+        Order<AscendC::HardEvent::V_S>();
+        return blocks_.GetValue(0) > kSlack;
+    }
+    // Exponentials refer to the larger of both maxima from now on; what is summed already is to be multiplied
+    // with the factors of `turn` (Rescale). After Outgrown.
+    __aicore__ inline void Raise(uint32_t turn) {
+        AscendC::Max(Top(), Top(), Maximum(), int32_t(rows_));
+        PipeBarrier<PIPE_V>();
+        AscendC::Sub(Factor(), Maximum(), Top(), int32_t(rows_));
+        Spread(spread_, Top());
+        PipeBarrier<PIPE_V>();
+        AscendC::Exp(Factor(), Factor(), int32_t(rows_));
+        AscendC::Adds(Maximum(), Top(), 0.0f, int32_t(rows_));
+        PipeBarrier<PIPE_V>();
+        AscendC::Mul(Denominator(), Denominator(), Factor(), int32_t(rows_));
+        Spread(rescales_[turn * rows_ * kSide], Factor());
+        PipeBarrier<PIPE_V>();
+    }
+    // scores -> exponentials, in place, added to the denominators
+    __aicore__ inline void Exponentials(const FloatTensor& scores, const FloatTensor& work,
+                                        uint32_t columns) {
+        const uint32_t count = columns / kSide;
+        ByRow<Kind::kSub>(scores, spread_, count);
+        PipeBarrier<PIPE_V>();
+        AscendC::Exp(scores, scores, int32_t(count * rows_ * kSide));
         PipeBarrier<PIPE_V>();
         Fold<false>(scores, work, count);
         PipeBarrier<PIPE_V>();

@@ -11,12 +11,13 @@ namespace paged {
 
 class FractalStage {
  public:
-    // Two buffers of `elements` halves for rows and two for fractals: at least 16 rows of the widest matrix.
-    __aicore__ inline void Init(AscendC::TPipe& pipe, Cube310p& cube, uint32_t elements) {
+    // Two buffers of `elements` halves for rows, at least 16 of the widest matrix, and two of `fractals`.
+    __aicore__ inline void Init(AscendC::TPipe& pipe, Cube310p& cube, uint32_t elements, uint32_t fractals) {
         cube_ = &cube;
         elements_ = elements;
+        fractalElements_ = fractals;
         pipe.InitBuffer(rows_, 2, elements * sizeof(half));
-        pipe.InitBuffer(fractals_, 2, elements * sizeof(half));
+        pipe.InitBuffer(fractals_, 2, fractals * sizeof(half));
     }
     __aicore__ inline void Release() {
         rows_.FreeAllEvent();
@@ -28,9 +29,14 @@ class FractalStage {
         tile_ = &tile;
         columns_ = columns;
         const uint32_t most = elements_ / columns / kFractal * kFractal;
+        const uint32_t fit =
+            fractalElements_ / (columns < kColumns ? columns : kColumns) / kFractal * kFractal;
         most_ = most < kMostRows ? most : kMostRows;
+        if (most_ > fit) most_ = fit;
         row_ = staged_ = 0;
     }
+    // Rows that a chunk holds: what is put in one call, to have it under way.
+    __aicore__ inline uint32_t MostRows() const { return most_; }
     // n more rows, `pitch` elements apart, columns and pitch multiples of 16.
     __aicore__ inline void Put(const AscendC::GlobalTensor<half>& src, uint32_t n, uint64_t pitch) {
         for (uint32_t done = 0; done < n;) {
@@ -41,43 +47,65 @@ class FractalStage {
                                                       uint16_t((pitch - columns_) / kFractal), 0));
             staged_ += some;
             done += some;
-            if (staged_ == most_) Flush();
+            if (staged_ == most_) Close();
         }
     }
-    // Rows up to the next multiple of 16 become zero.
+    // No more rows; those up to the next multiple of 16 become zero. The last chunk may still be under way.
+    __aicore__ inline void Close() {
+        if (staged_ == 0) return;
+        rows_.EnQue(buffer_);
+        Drain();
+        waiting_ = {tile_, columns_, row_, staged_};
+        row_ += staged_;
+        staged_ = 0;
+    }
+    // All of the matrix is on its way to L1.
     __aicore__ inline void End() {
-        if (staged_ != 0) Flush();
+        Close();
+        Drain();
     }
     // Room for results on their way out, as the fractals use it.
     __aicore__ inline AscendC::TQue<AscendC::TPosition::VECOUT, 2>& Out() { return fractals_; }
 
  private:
+    static constexpr uint32_t kColumns = 128;   // of a repeat
     static constexpr uint32_t kMostRows = 240;  // repeat counts and strides are 8 bits wide
 
-    __aicore__ inline void Flush() {
+    // Rows that were asked for, and come to the vector unit after the next ones are on their way too.
+    struct Chunk {
+        CubeTile* tile = nullptr;
+        uint32_t columns = 0, row = 0, rows = 0;
+    };
+
+    __aicore__ inline void Drain() {
         using AscendC::LocalTensor;
-        rows_.EnQue(buffer_);
+        const Chunk chunk = waiting_;
+        if (chunk.rows == 0) return;
+        waiting_.rows = 0;
+        const uint32_t columns = chunk.columns, n = RoundUp(chunk.rows, kFractal);
         LocalTensor<half> rows = rows_.DeQue<half>();
-        const uint32_t n = RoundUp(staged_, kFractal);
-        if (n != staged_) {
-            AscendC::Duplicate(rows[staged_ * columns_], half(0), int32_t((n - staged_) * columns_));
+        if (n != chunk.rows) {
+            AscendC::Duplicate(rows[chunk.rows * columns], half(0), int32_t((n - chunk.rows) * columns));
             AscendC::PipeBarrier<PIPE_V>();
         }
-        LocalTensor<half> fractals = fractals_.AllocTensor<half>();
-        const LocalTensor<int16_t> from = rows.ReinterpretCast<int16_t>(),
-                                   to = fractals.ReinterpretCast<int16_t>();
-        for (uint32_t c = 0; c < columns_; c += 128) {
-            const uint32_t lanes = columns_ - c < 128 ? columns_ - c : 128;
-            AscendC::Adds(to[c * n], from[c], int16_t(0), uint64_t(lanes), uint8_t(n),
-                          AscendC::UnaryRepeatParams(uint16_t(n), 1, 1, uint8_t(columns_ / kFractal)));
+        const LocalTensor<int16_t> from = rows.ReinterpretCast<int16_t>();
+        const uint32_t fit = fractalElements_ / n / kColumns * kColumns,
+                       most = fit < kColumns ? kColumns : fit;
+        for (uint32_t at = 0; at < columns; at += most) {
+            const uint32_t some = columns - at < most ? columns - at : most;
+            LocalTensor<half> fractals = fractals_.AllocTensor<half>();
+            const LocalTensor<int16_t> to = fractals.ReinterpretCast<int16_t>();
+            for (uint32_t c = 0; c < some; c += kColumns) {
+                const uint32_t lanes = some - c < kColumns ? some - c : kColumns;
+                AscendC::Adds(to[c * n], from[at + c], int16_t(0), uint64_t(lanes), uint8_t(n),
+                              AscendC::UnaryRepeatParams(uint16_t(n), 1, 1, uint8_t(columns / kFractal)));
+            }
+            if (at + some == columns) rows_.FreeTensor(rows);
+            fractals_.EnQue(fractals);
+            fractals = fractals_.DeQue<half>();
+            cube_->FillBlock(*chunk.tile, fractals, n, chunk.row, some, at);
+            fractals_.FreeTensor(fractals);
         }
-        rows_.FreeTensor(rows);
-        fractals_.EnQue(fractals);
-        fractals = fractals_.DeQue<half>();
-        cube_->FillBlock(*tile_, fractals, n, row_, columns_);
-        fractals_.FreeTensor(fractals);
-        row_ += staged_;
-        staged_ = 0;
     }
 
     Cube310p* cube_;
@@ -85,7 +113,8 @@ class FractalStage {
     AscendC::TQue<AscendC::TPosition::VECIN, 2> rows_;
     AscendC::TQue<AscendC::TPosition::VECOUT, 2> fractals_;
     AscendC::LocalTensor<half> buffer_;
-    uint32_t elements_, columns_, most_, row_, staged_;
+    Chunk waiting_;
+    uint32_t elements_, fractalElements_, columns_, most_, row_, staged_;
 };
 
 }  // namespace paged

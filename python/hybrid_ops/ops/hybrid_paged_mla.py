@@ -118,6 +118,18 @@ def _analytic(arrays: Arrays, rng: np.random.Generator) -> None:
     arrays["kv_cache"][page, :, 0, 0] = 1.0, 5.0
 
 
+def _growing(arrays: Arrays, rng: np.random.Generator) -> None:
+    """Scores that grow along the history, from tile to tile by more than any slack of a kernel's maxima."""
+    slots = paged.Schedule(
+        np.arange(len(arrays["context_lens"])), arrays["context_lens"], arrays["context_lens"], arrays["block_tables"],
+        arrays["kv_cache"].shape[:2], False,
+    )  # fmt: skip
+    flat = arrays["key_rope_cache"].reshape(-1, arrays["key_rope_cache"].shape[-1])
+    arrays["query_rope"][:, :, 0] = 1.0
+    for b, length in enumerate(arrays["context_lens"]):
+        flat[slots.slots(b, 0, int(length)), 0] = np.arange(length) * 2.0
+
+
 def _expect_four(inputs: Arrays, outputs: Arrays) -> None:
     np.testing.assert_allclose(outputs["attention_out"].astype(np.float64), 4.0, rtol=2e-3)
 
@@ -138,6 +150,11 @@ def _settings() -> dict[str, dict[str, Any]]:
         "prefill": {"lengths": (40, 11), "queries": {"prefill": 21}, "dims": (64, 32)},
         "no-query": {"queries": []},
         "lse": {"lse": True, "heads": 3},
+        # More tiles than a core keeps: maxima that hardly move, and ones that always do.
+        "long": {"lengths": (601, 530), "page": 64, "heads": 32, "dims": (64, 32)},
+        "growing": {"lengths": (530, 7), "page": 64, "heads": 32, "dims": (64, 32), "scale": 0.125, "edits": [_growing]},
+        "growing-prefill": {"lengths": (420,), "queries": {"prefill": 9}, "page": 128, "heads": 16, "dims": (64, 16),
+                            "scale": 0.125, "lse": True, "edits": [_growing]},
         "splits": {"splits": 4, "lengths": (67, 3, 0)},
         "splits-lse": {"splits": 3, "lse": True, "heads": 12},
         "bad-page": {"edits": [put("block_tables", 99, (1, 1))]},
