@@ -111,7 +111,8 @@ void ReportRace(Block& b, const Op& op, const Access& a, const char* rule, const
     h.other_pipe = PipeName(q);
     // The hardware schedules products by size; a small one that overtakes is only known from the
     // documentation.
-    if (p == q && op.overtakes) h.severity = Severity::Warning;
+    // So is that Fixpipe does not wait for words on their way.
+    if (p == q && (op.overtakes || a.mem == Mem::FB)) h.severity = Severity::Warning;
     const std::string event = std::string(PipeName(q)) + "_" + PipeName(p);
     h.message = std::string(op.name) + ": " + a.operand + ": pipe " + h.pipe +
                 (a.write ? " writes " : " reads ") + h.tensor + " bytes [" + std::to_string(h.begin) + ", " +
@@ -131,10 +132,11 @@ void JudgeLocal(Block& b, const Op& op, const Access& a, const Foot& f, Judged* 
     Clock& know = b.know[p];
     Conflict c;
     for (int q = 0; q < kPipes; ++q) {
-        // A pipe meets itself only where its instructions overlap in time: V, and DMA writes on DMA writes.
+        // A pipe meets itself only where its instructions overlap in time: V, DMA writes on DMA writes, and a
+        // Fixpipe that reads words which a move has just put into the fixpipe buffer.
         const bool self = q == p;
         const bool dma = op.pipe == Pipe::MTE2 || op.pipe == Pipe::MTE3 || op.pipe == Pipe::FIX;
-        if (self && op.pipe != Pipe::V && !(a.write ? dma : op.overtakes)) continue;
+        if (self && op.pipe != Pipe::V && !(a.write ? dma : op.overtakes || a.mem == Mem::FB)) continue;
         const bool wrote = m.written[q].Check(f, know[q], &c);
         const bool read = !wrote && a.write && !self && m.read[q].Check(f, know[q], &c);
         if (!wrote && !read) continue;
