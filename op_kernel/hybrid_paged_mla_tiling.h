@@ -31,7 +31,7 @@ inline bool PlanLatent(PagedAttentionTilingData& t, const PagedAttentionShape& s
                        const PagedAttentionPlatform& p) {
     if (p.paddedMoves) return PlanFractals(t, s, p);
     if (s.elementBytes != 2 || t.keyDim % 16 != 0 || t.ropeDim % 16 != 0 || t.keyDim > 1008) return false;
-    PlanBlock(t, p.cubeCores);
+    PlanBlock(t, p.cubeCores, kBlockRows);
     if (t.queryBlock * t.headBlock < 2) return false;
     t.blockRows = RoundUp(t.queryBlock * t.headBlock, 16);
     const uint32_t columns = t.keyDim > t.ropeDim ? t.keyDim : t.ropeDim;
