@@ -30,11 +30,16 @@ PATTERN = 0xA5
 
 
 class SimulatorHazard(SimulatorError):
-    """The kernel broke a rule of the hardware; `hazards` has every report of the launch."""
+    """The kernel broke a rule of the hardware; `hazards` has every report of the launch.
 
-    def __init__(self, text: str, hazards: Sequence[Mapping[str, Any]] = ()) -> None:
+    `timing` is the replay, if one was asked for and no report stopped the kernel.
+    """
+
+    def __init__(
+        self, text: str, hazards: Sequence[Mapping[str, Any]] = (), timing: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(text)
-        self.hazards = list(hazards)
+        self.hazards, self.timing = list(hazards), timing
 
 
 class SimulatorWarning(UserWarning):
@@ -187,7 +192,8 @@ def launch_kernel(
         core.ascsim_free(answer)
     hazards = report.get("hazards") or []
     if not report["ok"]:
-        raise SimulatorHazard(check.hazards(op, soc, report.get("error"), hazards), hazards)
+        text = check.hazards(op, soc, report.get("error"), hazards)
+        raise SimulatorHazard(text, hazards, report.get("timing"))
     for argument in args:
         at = argument.overrun()
         if at is not None:
