@@ -86,7 +86,7 @@ def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
     return paged.floors(specs, soc, heads=heads, score_dims=latent + rope, value_dims=latent, caches=CACHES)
 
 
-def _make(
+def make(
     rng: np.random.Generator,
     *,
     types: Mapping[str, np.dtype],
@@ -134,7 +134,7 @@ def _expect_four(inputs: Arrays, outputs: Arrays) -> None:
     np.testing.assert_allclose(outputs["attention_out"].astype(np.float64), 4.0, rtol=2e-3)
 
 
-def _settings() -> dict[str, dict[str, Any]]:
+def settings() -> dict[str, dict[str, Any]]:
     """Every case by name; what is not said is decode of lengths 19 and 32 over pages of 16, 4 heads, 128 + 64."""
     return {
         "analytic": {"lengths": (2,), "page": 2, "heads": 1, "dims": (1, 1), "scale": 1.0, "edits": [_analytic],
@@ -163,6 +163,14 @@ def _settings() -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
+def arranged(setting: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments of `make` (and "expect" where a case has its own), and attributes, of a setting."""
+    s = {"lengths": (19, 32), "queries": "decode", "page": 16, "heads": 4, "dims": (128, 64), "edits": [],
+         **setting}  # fmt: skip
+    attrs = parts.attributes(s, sum(s["dims"]) ** -0.5)
+    return s, attrs
+
+
 _DTYPE_CASES = ("dims-5-3", "dims-512-64", "dims-1024", "prefill", "splits-lse", "v2-lite")
 
 
@@ -171,12 +179,10 @@ def cases(soc: str) -> list[Case]:
     listed = []
     for column in columns(OP, soc):
         prefix = column.prefix("mla")
-        for name, setting in _settings().items():
+        for name, setting in settings().items():
             if column.index and name not in _DTYPE_CASES:
                 continue
-            s = {"lengths": (19, 32), "queries": "decode", "page": 16, "heads": 4, "dims": (128, 64), "edits": [],
-                 **setting}  # fmt: skip
-            attrs = parts.attributes(s, sum(s["dims"]) ** -0.5)
+            s, attrs = arranged(setting)
             expect = s.pop("expect", partial(paged.expect_close, meaning=meaning, attrs=attrs))
-            listed.append(column.case(f"{prefix}-{name}", _make, s, attrs, expect=expect))
+            listed.append(column.case(f"{prefix}-{name}", make, s, attrs, expect=expect))
     return listed

@@ -18,6 +18,7 @@ from .workspace import SplitWorkspace
 ATTENTION = "hybrid_paged_attention"
 NZ_ATTENTION = "hybrid_paged_attention_nz"
 MLA = "hybrid_paged_mla"
+NZ_MLA = "hybrid_paged_mla_nz"
 OPTIONS = ("backend", "soc", "checks")
 
 
@@ -97,6 +98,7 @@ def mla(
     causal: bool,
     *,
     lse: bool = False,
+    cache_mode: int = 0,
     **options: Any,
 ) -> Any:
     """Multi-head latent attention: the latents are key and value of every head.
@@ -106,8 +108,9 @@ def mla(
         query: [N, H, R], already multiplied by the absorbed key projection.
         query_rope: [N, H, RP], rotated by the caller; RP 1..256.
         kv_cache: [P, page_size, 1, R], latents; key_rope_cache: [P, page_size, 1, RP], rotated keys.
+            With cache_mode 1 NZ [P, R / 16, page_size, 16] and [P, RP / 16, page_size, 16], sizes multiples of 16.
         scale_value: the model's own, (nope + rope) ** -0.5 with its corrections; not R ** -0.5.
-        causal, lse, options: as `attention`.
+        causal, lse, cache_mode, options: as `attention`.
 
     Returns:
         Compressed context [N, H, R], before the value projection; with `lse` a pair.
@@ -121,7 +124,8 @@ def mla(
         "kv_cache": kv_cache,
         "key_rope_cache": key_rope_cache,
     }
-    return _run("mla", MLA, plan, tensors, scale_value, causal, None, lse, options)
+    op = attention_of("mla", cache_mode, (MLA, NZ_MLA))
+    return _run("mla", op, plan, tensors, scale_value, causal, None, lse, options)
 
 
 def mla_with_workspace(
@@ -135,6 +139,7 @@ def mla_with_workspace(
     workspace: SplitWorkspace,
     *,
     lse: bool = False,
+    cache_mode: int = 0,
     **options: Any,
 ) -> Any:
     """`mla` with each history cut into `workspace.splits` parts, merged in float32."""
@@ -145,7 +150,8 @@ def mla_with_workspace(
         "key_rope_cache": key_rope_cache,
     }
     where = "mla_with_workspace"
-    return _run(where, MLA, plan, tensors, scale_value, causal, _workspace(where, workspace), lse, options)
+    op = attention_of(where, cache_mode, (MLA, NZ_MLA))
+    return _run(where, op, plan, tensors, scale_value, causal, _workspace(where, workspace), lse, options)
 
 
 def _workspace(where: str, workspace: Any) -> SplitWorkspace:
@@ -154,11 +160,11 @@ def _workspace(where: str, workspace: Any) -> SplitWorkspace:
     return workspace
 
 
-def attention_of(where: str, cache_mode: Any) -> str:
-    """The operator that reads caches of this layout. Raises PagedError for an unknown one."""
+def attention_of(where: str, cache_mode: Any, names: tuple[str, str] = (ATTENTION, NZ_ATTENTION)) -> str:
+    """The operator, of ND and NZ caches, that reads caches of this layout. Raises PagedError for an unknown one."""
     if cache_mode not in (0, 1) or isinstance(cache_mode, bool):
         raise refuse(where, "cache_mode", "not a known layout", repr(cache_mode), "0 ND, 1 NZ")
-    return NZ_ATTENTION if cache_mode else ATTENTION
+    return names[cache_mode]
 
 
 def hold_plan(where: str, plan: Any) -> DevicePlan:
@@ -217,7 +223,7 @@ def _run(
     plan, chosen = hold_plan(where, plan), hold_options(where, options)
     hold_tensors(where, plan, tensors, packed=len(tensors) - 2)
     for cache in list(tensors)[-2:]:
-        _hold_page_size(where, plan, cache, tensors[cache], axis=2 if name == NZ_ATTENTION else 1)
+        _hold_page_size(where, plan, cache, tensors[cache], axis=2 if name in (NZ_ATTENTION, NZ_MLA) else 1)
     number = isinstance(scale_value, int | float) and not isinstance(scale_value, bool)
     if not number or not math.isfinite(scale_value) or not np.float32(scale_value) > 0:
         raise refuse(where, "scale_value", "not a finite number above 0", scale_value, "> 0, finite")
