@@ -226,5 +226,49 @@ def test_caches_of_one_memory_are_refused():
     with pytest.raises(paged.PagedError) as caught:
         paged.append(plan, key, key, both[0], both[0], in_place=True)
     assert str(caught.value) == (
-        "paged.append: value_cache: shares memory with key_cache: got one storage; allowed a cache of its own on every SoC"
+        "paged.append: value_cache: shares memory with key_cache: got bytes 0 to 800 of key_cache; "
+        "allowed memory of its own on every SoC"
     )
+    made = paged.append(plan, key, key, both[0], both[1], in_place=True)
+    assert made.report.copied_bytes == 0 and torch.equal(both[0], both[1]) and both.any()
+
+
+def test_rows_that_lie_in_a_cache_are_refused():
+    """What is read would be what was just written; a copied cache, or the other rows of one tensor, are no such thing."""
+    plan = upload()
+    key, value = rows(plan, dims=(5, 5))
+    k, v = caches(plan, dims=(5, 5))
+    before = k.clone(), v.clone()
+    for name, given, cache, first in (
+        ("key", (k[0], value), "key_cache", 0),
+        ("value", (key, k[1]), "key_cache", 160),
+        ("key", (v.view(-1)[7:47].view(4, 2, 5), value), "value_cache", 28),
+    ):
+        with pytest.raises(paged.PagedError) as caught:
+            paged.append(plan, *given, k, v, in_place=True)
+        assert str(caught.value) == (
+            f"paged.append: {name}: shares memory with {cache}: got bytes {first} to {first + 160} of {cache}; "
+            "allowed memory of its own on every SoC"
+        )
+    assert torch.equal(k, before[0]) and torch.equal(v, before[1])
+    wanted = written(plan, k[0].clone(), k)
+    made = paged.append(plan, k[0], value, k, v)
+    assert made.report.key_copied and torch.equal(made.key_cache, wanted) and torch.equal(k, before[0])
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_recorded_gradients_are_refused(in_place):
+    plan = upload()
+    key, value = rows(plan)
+    k, v = caches(plan)
+    before = k.clone()
+    key.requires_grad_()
+    with pytest.raises(paged.PagedError) as caught:
+        paged.append(plan, key, value, k, v, in_place=in_place)
+    assert str(caught.value) == (
+        "hybrid_reshape_and_cache: key: no gradient exists, and the call writes its arguments: got requires_grad; "
+        "allowed torch.no_grad, or detached tensors on every SoC"
+    )
+    assert torch.equal(k, before)
+    with torch.no_grad():
+        assert not torch.equal(paged.append(plan, key, value, k, v, in_place=in_place).key_cache, before)

@@ -135,6 +135,18 @@ def test_slots_of_refusals():
     assert text(call, TABLES, ints(0), ints(1), 0) == (
         "paged.slots_of: page_size: out of range: got 0; allowed 1..4294967295 on every SoC"
     )
+    assert text(call, TABLES, torch.tensor(0), ints(1), 4) == (
+        "paged.slots_of: sequence_ids: wrong rank: got rank 0; allowed [T] on every SoC"
+    )
+    assert text(call, TABLES, ints(0, 1), ints(1, 2, 3), 4) == (
+        "paged.slots_of: positions: other number than sequence_ids: got 3; allowed 2 on every SoC"
+    )
+    assert text(call, TABLES, ints(0), ints(1).to("meta"), 4) == (
+        "paged.slots_of: positions: other device than block_tables: got meta; allowed cpu on every SoC"
+    )
+    assert text(call, TABLES, ints(0), ints(1), 4, validate="all") == (
+        "paged.slots_of: validate: not a known choice: got 'all'; allowed values on every SoC"
+    )
 
 
 def test_layouts_of_anything():

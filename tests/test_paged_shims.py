@@ -102,6 +102,59 @@ def test_a_call_can_be_exported_and_compiled():
 def test_slots_of_tables():
     ids, positions = ints(0, 0, 1, 1, 2), ints(0, 5, 3, 4, -1)
     assert paged.slots_of(TABLES, ids, positions, 4).tolist() == [8, 21, 3, -1, -1]
+    assert paged.slots_of(TABLES, ids[:3], positions[:3], 4, validate="values").tolist() == [8, 21, 3]
+
+
+def test_slots_beyond_the_tables_are_skipped():
+    """Ids and places that no table has are padding of a captured batch; negative ones do not count from the end."""
+    ids, positions = ints(3, -1, 0, 2, 0), ints(0, 0, 8, 2**31 - 1, 1)
+    assert paged.slots_of(TABLES, ids, positions, 4).tolist() == [-1, -1, -1, -1, 9]
+    for empty in (TABLES[:0], TABLES[:, :0]):
+        assert paged.slots_of(empty, ids, positions, 4).tolist() == [-1] * 5
+    assert paged.slots_of(TABLES, ids[:0], positions[:0], 4).shape == (0,)
+    huge = torch.full((1, 1), 2**30, dtype=torch.int32)
+    assert paged.slots_of(huge, ints(0), ints(0), 4).tolist() == [-1], "2^32 is no slot 0"
+
+
+SLOTS = {
+    "ids": ((ints(3), ints(0)), "sequence_ids: no such sequence: got 3 at [0]; allowed 0..2, or padding below 0"),
+    "place": ((ints(-1, 0), ints(9, 8)), "positions: position beyond the table: got 8 at [1], sequence 0; allowed 0..7"),
+    "no-page": (
+        (ints(1), ints(4)), "block_tables: no page for a token: got -1 for position 4 of sequence 1; allowed a page of the pool"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOTS)
+def test_slots_beyond_the_tables_are_refused_when_read(name):
+    given, wanted = SLOTS[name]
+    assert (
+        text(paged.slots_of, TABLES, *given, 4, validate="values") == f"paged.slots_of: {wanted} on every SoC"
+    )
+
+
+def test_slots_that_int32_does_not_hold_are_refused_when_read():
+    huge = torch.full((1, 1), 2**30, dtype=torch.int32)
+    assert text(paged.slots_of, huge, ints(0), ints(0), 4, validate="values") == (
+        "paged.slots_of: block_tables: more slots than slot_mapping can name: got page 1073741824 of 4 tokens; "
+        "allowed slots below 2147483648 on every SoC"
+    )
+
+
+def test_rows_that_lie_in_a_cache_are_refused():
+    keys, values = pool()
+    before = keys.clone()
+    assert text(paged.reshape_and_cache, keys[1, :2], values[0, :2].clone(), keys, values, ints(1, 2)) == (
+        "paged.reshape_and_cache: key: shares memory with key_cache: got bytes 256 to 384 of key_cache; "
+        "allowed memory of its own on every SoC"
+    )
+    assert text(
+        paged.reshape_and_cache, keys[1, :2].clone(), values[0, :2].clone(), keys, keys, ints(1, 2)
+    ) == (
+        "paged.reshape_and_cache: value_cache: shares memory with key_cache: got bytes 0 to 1536 of key_cache; "
+        "allowed memory of its own on every SoC"
+    )
+    assert torch.equal(keys, before)
 
 
 def test_refusals():

@@ -259,6 +259,27 @@ def test_backward_is_refused_by_every_operator_that_mutates_nothing(name):
         out.float().sum().backward()
 
 
+@pytest.mark.parametrize("name", [op.name for op in contract.load().values() if op.mutated])
+def test_gradients_through_a_call_in_place_are_refused(name):
+    """The gradient of whatever is written would be missing without a word."""
+    found = case.cases(name, "ascend910b")[0]
+    given = {n: None if a is None else torch_ops.from_numpy(a) for n, a in found.inputs().items()}
+    argument = next(n for n, t in given.items() if t is not None and t.is_floating_point())
+    before = {n: given[n].clone() for n in contract.load()[name].mutated}
+    given[argument].requires_grad_()
+    options = {"functional": False, "backend": "reference"}
+    with pytest.raises(check.HybridOpsError) as caught:
+        torch_ops.call(contract.load()[name], given, found.attrs, **options)
+    assert str(caught.value) == (
+        f"{name}: {argument}: no gradient exists, and the call writes its arguments: got requires_grad; "
+        "allowed torch.no_grad, or detached tensors on every SoC"
+    )
+    assert all(torch.equal(given[n], before[n]) for n in before)
+    with torch.no_grad():
+        torch_ops.call(contract.load()[name], given, found.attrs, **options)
+    assert any(not torch.equal(given[n], before[n]) for n in before)
+
+
 def rudnn(dtype, b=2, h=3, t=11, k=32, v=48):
     torch.manual_seed(0)
     unit = torch.nn.functional.normalize

@@ -134,6 +134,24 @@ def _no_gradient(op: Op) -> Callable[..., Any]:
     return backward
 
 
+def _refuse_gradients(op: Op) -> Callable[..., Any]:
+    """Autograd kernel of the form that writes its arguments; torch takes no formula for one, and would only warn."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        tensors, _ = _bind(op, args, kwargs)
+        if torch.is_grad_enabled():
+            for name, tensor in tensors.items():
+                if tensor is not None and tensor.requires_grad:
+                    raise check.refuse(
+                        op.name, name, "no gradient exists, and the call writes its arguments", got="requires_grad",
+                        allowed="torch.no_grad, or detached tensors", soc="every SoC",
+                    )  # fmt: skip
+        with torch._C._AutoDispatchBelowAutograd():
+            return getattr(getattr(torch.ops, NAMESPACE), op.name)(*args, **kwargs)
+
+    return run
+
+
 def _cpu(op: Op, functional: bool) -> Callable[..., Any]:
     @torch.compiler.disable  # dynamo would otherwise try to compile the NumPy code it runs
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -185,8 +203,10 @@ def _register(op: Op) -> None:
         _library.impl(name, _cpu(op, functional), "CPU")
         _library.impl(name, _npu(op, functional), "PrivateUse1")
         torch.library.register_fake(f"{NAMESPACE}::{name}", _fake(op, functional), lib=_library)
-        if functional or not op.mutated:  # torch takes no formula for an op that mutates, and warns by itself
+        if functional or not op.mutated:
             torch.library.register_autograd(f"{NAMESPACE}::{name}", _no_gradient(op), lib=_library)
+        else:
+            _library.impl(name, _refuse_gradients(op), "Autograd")
 
 
 for _op in contract.load().values():

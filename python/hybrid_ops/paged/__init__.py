@@ -17,7 +17,7 @@ _WHERE = {
     "AppendReport": "appending", "Appended": "appending", "append": "appending", "DevicePlan": "device_plan", "HostPlan": "host_plan",
     "PADDING": "host_plan", "PagedError": "errors", "SplitWorkspace": "workspace", "attention": "attend",
     "attention_with_workspace": "attend", "mla": "attend", "mla_with_workspace": "attend", "nd_to_nz": "layouts",
-    "nz_to_nd": "layouts", "paged_attention": "shims", "reshape_and_cache": "shims", "slots_of": "shims",
+    "nz_to_nd": "layouts", "paged_attention": "shims", "reshape_and_cache": "shims", "slots_of": "slots",
 }  # fmt: skip
 __all__ = sorted(_WHERE)
 

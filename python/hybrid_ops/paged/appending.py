@@ -12,9 +12,11 @@ from .. import check, contract, torch_ops
 from .attend import hold_options, hold_plan, hold_tensors
 from .device_plan import DevicePlan
 from .errors import refuse, refusing
+from .memory import hold_apart
 
 OP = "hybrid_reshape_and_cache"
 WHERE = "append"
+CACHES = ("key_cache", "value_cache")
 
 
 class AppendReport(NamedTuple):
@@ -62,7 +64,8 @@ def append(
 
     Raises:
         PagedError: refused, both caches untouched: a sequence of length 0, a page that several sequences use, two queries of
-            one slot, caches that share memory, and every shape, dtype, device and stream fault.
+            one slot, a cache that would be written where it is while another argument lies in its memory, tensors whose gradient
+            is recorded, and every shape, dtype, device and stream fault.
     """
     # Counted here, before anything else takes a reference.
     counts = (sys.getrefcount(key_cache), sys.getrefcount(value_cache))
@@ -74,13 +77,6 @@ def append(
     size = key_cache.shape[2 if cache_mode else 1] if key_cache.dim() == 4 else plan.host.page_size
     if size != plan.host.page_size:
         raise refuse(WHERE, "key_cache", "other page_size than the plan", size, plan.host.page_size)
-    if (
-        key_cache.numel()
-        and key_cache.untyped_storage().data_ptr() == value_cache.untyped_storage().data_ptr()
-    ):
-        raise refuse(
-            WHERE, "value_cache", "shares memory with key_cache", "one storage", "a cache of its own"
-        )
     op, attrs = contract.load()[OP], {"cache_mode": cache_mode}
     slots = plan.slot_mapping
     specs = {
@@ -92,6 +88,8 @@ def append(
     if not plan.host.queries:
         return Appended(key_cache, value_cache, AppendReport(False, False, 0))
     copied = [not in_place and _shared(t, n) for t, n in zip((key_cache, value_cache), counts, strict=True)]
+    # Views of one tensor that do not overlap, as of [2, P, ..], are legal.
+    hold_apart(WHERE, tensors, [n for n, c in zip(CACHES, copied, strict=True) if not c])
     caches = [t.clone() if c else t for t, c in zip((key_cache, value_cache), copied, strict=True)]
     with refusing():
         torch_ops.call(

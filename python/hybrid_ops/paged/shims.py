@@ -16,9 +16,11 @@ from . import figures
 from .attend import ATTENTION, NZ_ATTENTION, attention_of, hold_options
 from .errors import refuse, refusing
 from .host_plan import HostPlan
+from .memory import hold_apart
 
 # Looked up once: torch.compile traces a call, but not the reading of a file.
 _ATTENTIONS = {name: contract.load()[name] for name in (ATTENTION, NZ_ATTENTION)}
+_CACHES = ("key_cache", "value_cache")
 _CACHE = contract.load()["hybrid_reshape_and_cache"]
 
 
@@ -28,7 +30,7 @@ def _tensor(where: str, name: str, given: Any) -> torch.Tensor:
     return given
 
 
-def _int32(where: str, name: str, given: Any) -> torch.Tensor:
+def int32(where: str, name: str, given: Any) -> torch.Tensor:
     """int32 of whole numbers. What int32 does not hold keeps its side of 0: it names no page and no slot, as it should."""
     tensor = _tensor(where, name, given)
     if tensor.dtype is torch.int64:
@@ -131,8 +133,8 @@ def paged_attention(
     chosen = hold_options(where, options)
     for name, given in (("query", query), ("key_cache", key_cache), ("value_cache", value_cache)):
         _tensor(where, name, given)
-    block_tables = _int32(where, "block_tables", block_tables)
-    context_lens = _int32(where, "context_lens", context_lens)
+    block_tables = int32(where, "block_tables", block_tables)
+    context_lens = int32(where, "context_lens", context_lens)
     for name, given in (("block_tables", block_tables), ("context_lens", context_lens)):
         _same_device(where, name, given, query)
     if query.dim() != 3:
@@ -141,7 +143,7 @@ def paged_attention(
         got = f"{list(block_tables.shape)} and {list(context_lens.shape)}"
         raise refuse(where, "block_tables", "does not fit context_lens", got, "[S, W] and [S]")
     if query_start_loc is not None:
-        query_start_loc = _int32(where, "query_start_loc", query_start_loc)
+        query_start_loc = int32(where, "query_start_loc", query_start_loc)
         _same_device(where, "query_start_loc", query_start_loc, query)
         if query_start_loc.shape != (len(context_lens) + 1,):
             shape = list(query_start_loc.shape)
@@ -191,7 +193,10 @@ def reshape_and_cache(
     where = "reshape_and_cache"
     chosen = hold_options(where, options)
     tensors = {"key": key, "value": value, "key_cache": key_cache, "value_cache": value_cache,
-               "slot_mapping": _int32(where, "slot_mapping", slot_mapping)}  # fmt: skip
+               "slot_mapping": int32(where, "slot_mapping", slot_mapping)}  # fmt: skip
+    for name in ("key", "value", *_CACHES):
+        _tensor(where, name, tensors[name])
+    hold_apart(where, tensors, _CACHES)
     with refusing():
         torch_ops.call(
             _CACHE,
@@ -201,33 +206,3 @@ def reshape_and_cache(
             validate=validate,
             **chosen,
         )
-
-
-def slots_of(
-    block_tables: torch.Tensor, sequence_ids: torch.Tensor, positions: torch.Tensor, page_size: int
-) -> torch.Tensor:
-    """slot_mapping int32 of tokens: table[position // page_size] * page_size + position % page_size; -1 for a position below 0.
-
-    Args:
-        block_tables: int32 or int64 [S, W]; sequence_ids, positions: int32 or int64 [T].
-        page_size: tokens of a page, 1 or more.
-
-    Raises:
-        PagedError: no tensors of whole numbers, page_size below 1.
-    """
-    where = "slots_of"
-    block_tables, sequence_ids, positions = (
-        _int32(where, name, t)
-        for name, t in (
-            ("block_tables", block_tables),
-            ("sequence_ids", sequence_ids),
-            ("positions", positions),
-        )
-    )
-    if block_tables.dim() != 2:
-        raise refuse(where, "block_tables", "wrong rank", f"rank {block_tables.dim()}", "[S, W]")
-    figures.number(where, "page_size", page_size, least=1)
-    place = positions.long().clamp(min=0)
-    page = block_tables[sequence_ids.long(), place // page_size].long()
-    slots = page * page_size + place % page_size
-    return torch.where((positions < 0) | (page < 0), -1, slots).to(torch.int32)
