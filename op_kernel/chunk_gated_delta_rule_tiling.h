@@ -154,6 +154,19 @@ inline bool PlanBuffers(ChunkGatedDeltaRuleTilingData& t, uint32_t stateBytes,
     return false;
 }
 
+// Cube path of split cores: rows of a unit that its vector core does again at a time, on the vector path.
+inline bool PlanRepair(ChunkGatedDeltaRuleTilingData& t, uint32_t stateBytes,
+                       const ChunkGatedDeltaRulePlatform& p) {
+    t.unitRows = 8;
+    t.keys = 1;
+    for (t.rows = t.valueStep; t.rows >= t.unitRows; t.rows = PadTo(t.rows / 2, t.unitRows)) {
+        t.rowPitch = PadTo(t.rows, 16);
+        if (PlanBuffers(t, stateBytes, p)) return true;
+        if (t.rows == t.unitRows) break;
+    }
+    return false;
+}
+
 // Cube path of a combined core (ascend310p): elements of its buffers, for items of t.valueStep columns.
 constexpr uint32_t kChunkTokens = 64;
 constexpr uint32_t kChunkSquare = kChunkTokens * kChunkTokens;
@@ -237,11 +250,11 @@ inline ChunkGatedDeltaRulePlan PlanChunkGatedDeltaRule(const ChunkGatedDeltaRule
         t.valueSteps = (t.valueDim + t.valueStep - 1) / t.valueStep;
         const uint64_t items =
             t.sequences * uint64_t((t.valueHeads * t.valueSteps + split::kUnits - 1) / split::kUnits);
-        plan.data = t;
         plan.tilingKey = kChunkGatedDeltaRuleCube;
         plan.blockDim = uint32_t(items < p.splitCubes ? items : p.splitCubes);
         plan.workspace = plan.blockDim * split::Layout(t.valueStep, t.keyPitch).Bytes();
-        plan.fits = true;
+        plan.fits = PlanRepair(t, s.stateBytes, p);
+        plan.data = t;
         return plan;
     }
     // 310P stores whole 32-byte blocks: 16 out values. With padded moves 8 rows keep fp32 vectors 32-byte

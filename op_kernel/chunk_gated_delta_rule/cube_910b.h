@@ -6,6 +6,7 @@
 
 #include "cube_910b_prepare.h"
 #include "cube_910b_products.h"
+#include "vector_path.h"
 
 namespace hybrid_ops {
 namespace cgdr {
@@ -20,16 +21,14 @@ class VectorSide {
           workspace_(workspace),
           unit_(uint32_t(AscendC::GetSubBlockIdx())),
           resident_(Resident(sizeof(StateT), t.keyPitch, t.valueDim)),
+          arguments_(a),
           prepare_(t, layout, workspace, local_, a) {
         initial_.SetGlobalBuffer((__gm__ StateT*)a.initial);
         final_.SetGlobalBuffer((__gm__ StateT*)a.final);
         out_.SetGlobalBuffer((__gm__ T*)a.out);
     }
     __aicore__ inline void Init(AscendC::TPipe& pipe) {
-        local_.Init(pipe, t_, layout_.stateElements, resident_);
-        for (uint32_t i = 0; i < kPieces; ++i) {
-            fetched_[i] = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE2_V>());
-        }
+        InitLocal(pipe);
         if (unit_ != 0) return;
         AscendC::Cast(local_.scores, local_.identity, AscendC::RoundMode::CAST_NONE, kMatrix);
         PipeBarrier<PIPE_V>();
@@ -43,16 +42,18 @@ class VectorSide {
         local_.Release(pipe);
     }
 
-    __aicore__ inline void Process(Walk& walk) {
+    __aicore__ inline void Process(AscendC::TPipe& pipe, Walk& walk) {
         Work work;
         while (walk.Next(work)) {
             if (unit_ < work.units) {
                 const Unit unit(t_, work.unit + unit_);
                 ProcessUnit(work, unit);
+                if (work.chunks != 0 && Spoilt(work, unit)) Repair(pipe, work, unit);
             } else {
                 Idle(work);
             }
         }
+        AwaitDone();
         ZeroRows(walk);
     }
 
@@ -63,6 +64,12 @@ class VectorSide {
         tensor.SetGlobalBuffer((__gm__ U*)(workspace_ + bytes));
         return tensor;
     }
+    __aicore__ inline void InitLocal(AscendC::TPipe& pipe) {
+        local_.Init(pipe, t_, layout_.stateElements, resident_);
+        for (uint32_t i = 0; i < kPieces; ++i) {
+            fetched_[i] = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE2_V>());
+        }
+    }
     // The other vector core has a unit, this one has none: the same flags.
     __aicore__ inline void Idle(const Work& work) {
         if (work.chunks == 0) return;
@@ -72,14 +79,17 @@ class VectorSide {
             Signal<PIPE_MTE3>(kPrepared);
             Await(kUpdated);
         }
+        Await(kDone);
     }
     __aicore__ inline void ProcessUnit(const Work& work, const Unit& unit) {
+        AscendC::Duplicate(local_.seen, 0.0f, int32_t(kChunk));
         if (resident_ && work.chunks != 0) {
             PrepareChunk(work, unit, 0);
             for (uint32_t i = 0; i < work.chunks; ++i) {
                 if (i + 1 < work.chunks) PrepareChunk(work, unit, i + 1);
                 Await(kUpdated);
             }
+            undone_ = true;
             return;
         }
         LoadState(work, unit);
@@ -93,9 +103,77 @@ class VectorSide {
             Update(unit, i + 1 < work.chunks);
         }
         StoreState(work, unit);
+        undone_ = work.chunks != 0;
+    }
+    // What a unit stores of its last item; a signal that comes before the scores of the next one.
+    __aicore__ inline void AwaitDone() {
+        if (undone_) Await(kDone);
+        undone_ = false;
+    }
+    // Whether the unit met what is not finite. Products of chunks then spread it over the tokens of a chunk,
+    // also to those before it and to those that a gate made forget it: 0 times infinity. From a state, keys
+    // or corrected values it gets into every column of its row of the next state, and stays: some columns of
+    // the last state tell; queries are told apart.
+    __aicore__ inline bool Spoilt(const Work& work, const Unit& unit) {
+        const FloatTensor &found = local_.scratch, sums = found[kMatrix];
+        uint32_t n = 0;
+        if (resident_) {
+            constexpr uint32_t kColumns = kBlockBytes / sizeof(T);
+            const LocalTensor<StateT> staged = sums.template ReinterpretCast<StateT>();
+            AwaitDone();
+            n = unit.rows * kColumns;
+            Order<HardEvent::V_MTE2>();
+            LoadRows(staged, final_[StateAt(work, unit)], unit.rows, kColumns, t_.keyDim, kColumns);
+            Order<HardEvent::MTE2_V>();
+            Convert(found, staged, n);
+            PipeBarrier<PIPE_V>();
+            AscendC::Muls(found, found, 0.0f, int32_t(n));
+        } else {
+            const uint32_t pitch = t_.keyPitch / kFloatBlock;
+            for (uint32_t r = 0; r < unit.Padded(); r += kFloatBlock, n += kFloatLanes) {
+                AscendC::Muls(found[n], local_.state[r * t_.keyPitch], 0.0f, uint64_t(kFloatLanes), 1,
+                              AscendC::UnaryRepeatParams(1, uint16_t(pitch), 8, 8));
+            }
+        }
+        // Zeros, or NaN: one sum for every repeat, one for all.
+        AscendC::Adds(found[n], local_.seen, 0.0f, int32_t(kChunk));
+        n += kChunk;
+        const uint32_t repeats = (n + kFloatLanes - 1) / kFloatLanes;
+        PipeBarrier<PIPE_V>();
+        if (n % kFloatLanes != 0) {
+            AscendC::Muls(found[n], found, 0.0f, int32_t(kFloatLanes - n % kFloatLanes));
+            PipeBarrier<PIPE_V>();
+        }
+        AscendC::WholeReduceSum(sums, found, int32_t(kFloatLanes), int32_t(repeats), 1, 1, 8);
+        PipeBarrier<PIPE_V>();
+        AscendC::WholeReduceSum(found, sums, int32_t(repeats), 1, 1, 1, 8);
+        Order<HardEvent::V_S>();
+        const bool spoilt = !(found.GetValue(0) == 0.0f);
+        Order<HardEvent::S_V>();
+        return spoilt;
+    }
+    // The unit again from its initial state, token by token, where infinities stay where they belong.
+    __aicore__ inline void Repair(AscendC::TPipe& pipe, const Work& work, const Unit& unit) {
+        AwaitDone();
+        Release(pipe);
+        PipeBarrier<PIPE_ALL>();
+        pipe.Reset();
+        {
+            VectorPath<T, StateT, true> path(t_);
+            path.Init(pipe, arguments_);
+            for (uint32_t r = 0; r < unit.rows; r += t_.rows) {
+                path.ProcessRows(work.sequence, work.begin, work.end, unit.head * t_.valueDim + unit.row + r,
+                                 unit.rows - r < t_.rows ? unit.rows - r : t_.rows);
+            }
+            path.Release(pipe);
+        }
+        PipeBarrier<PIPE_ALL>();
+        pipe.Reset();
+        InitLocal(pipe);
     }
     __aicore__ inline void PrepareChunk(const Work& work, const Unit& unit, uint32_t index) {
         Await(kScored);
+        AwaitDone();
         prepare_.Run(work.At(index), unit.head, prepared_ & 1, unit_, work.SharedKey(t_) ? 0 : unit_);
         ++prepared_;
         Signal<PIPE_MTE3>(kPrepared);
@@ -208,11 +286,13 @@ class VectorSide {
     const uint32_t unit_;                   // of the item's two
     const bool resident_;
     event_t fetched_[kPieces];
+    const Arguments arguments_;
     Local<T> local_;
     Prepare<T> prepare_;
     GlobalTensor<StateT> initial_, final_;
     GlobalTensor<T> out_;
     uint32_t prepared_ = 0, updated_ = 0;  // chunks
+    bool undone_ = false;                  // kDone of the last item has not been awaited
 };
 
 template <typename T, typename StateT>
@@ -232,7 +312,7 @@ __aicore__ inline void RunCube(const Data& data, const Arguments& a, GM_ADDR wor
         Walk walk(data, a.lengths, core);
         VectorSide<T, StateT> vector(data, layout, workspace + core * layout.Bytes(), a);
         vector.Init(pipe);
-        vector.Process(walk);
+        vector.Process(pipe, walk);
         vector.Release(pipe);
     }
 }

@@ -34,6 +34,7 @@ class Local {
     static constexpr uint32_t kStagger = 64;
     FloatTensor row[kRows];         // [64]
     FloatTensor last[2];            // [8]: exp(G_last), by parity of the chunk
+    FloatTensor seen;               // [64]: NaN where a query of the unit's item was not finite, else 0
     FloatTensor gateStage;          // [64, 8]: g in lane 0
     LocalTensor<T> betaStage;       // [64, 16]: beta in lane 0
     LocalTensor<T> diagonal;        // [16, 64]: 1 in row r, columns r, r + 16, r + 32, r + 48
@@ -57,13 +58,14 @@ class Local {
         identity = mask[kMatrix];
         diagonal = mask[2 * kMatrix];
         FloatTensor small;
-        Reserve(pipe, small_, small, 2 * kChunk * 8 + kRows * kChunk + 64 + kChunk * 8);
+        Reserve(pipe, small_, small, 2 * kChunk * 8 + kRows * kChunk + 64 + kChunk * 8 + kChunk);
         columnStride = resident ? 16 : 1;
         column[0] = resident ? state : small;
         column[1] = resident ? state[kStagger] : small[kChunk * 8];
         for (uint32_t i = 0; i < kRows; ++i) row[i] = small[2 * kChunk * 8 + i * kChunk];
         for (uint32_t i = 0; i < 2; ++i) last[i] = small[2 * kChunk * 8 + kRows * kChunk + i * 8];
         gateStage = small[2 * kChunk * 8 + kRows * kChunk + 64];
+        seen = gateStage[kChunk * 8];
         Reserve(pipe, betas_, betaStage, kChunk * 16);
         for (uint32_t i = 0; i < 2; ++i) {
             free_[i] = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE3_V>());

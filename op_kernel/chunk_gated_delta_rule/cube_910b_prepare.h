@@ -194,6 +194,7 @@ class Prepare {
     // it.
     __aicore__ inline void Invert(uint32_t n) {
         AscendC::Cast(local_.inverse, local_.identity, AscendC::RoundMode::CAST_NONE, kMatrix);
+        AscendC::Axpy(local_.seen, local_.cross, 0.0f, int32_t(kChunk));  // products with the first key
         Broadcast(0);
         PipeBarrier<PIPE_V>();
         for (uint32_t j = 0; j + 1 < n; ++j) {

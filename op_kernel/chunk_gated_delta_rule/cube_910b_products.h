@@ -97,6 +97,7 @@ class Products {
             if constexpr (sizeof(StateT) == sizeof(T)) {
                 if (resident_) {
                     ProcessResident(work);
+                    Signal<PIPE_FIX>(kDone);
                     continue;
                 }
             }
@@ -105,6 +106,7 @@ class Products {
                 if (i + 1 < work.chunks) Score(work, i + 1);
                 Run(work, i);
             }
+            Signal<PIPE_FIX>(kDone);
         }
     }
 

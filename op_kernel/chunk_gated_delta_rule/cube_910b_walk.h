@@ -23,6 +23,7 @@ enum Flag : uint16_t {
     kUpdated = 2,     // cube: what a chunk adds to the state; everything else of it is read. With a resident
                       // state: the operands of a chunk are read
     kStateReady = 3,  // vector: the state before a chunk, unless it is resident
+    kDone = 4,        // cube: all that it stores of an item with chunks
 };
 
 struct Chunk {

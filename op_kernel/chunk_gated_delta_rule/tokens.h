@@ -62,9 +62,9 @@ class Tokens {
     __aicore__ inline void Release(AscendC::TPipe& pipe) { pipe.ReleaseEventID<HardEvent::V_S>(ready_); }
 
     // Blocks start at multiples of the block size. Before the first token of an item:
-    __aicore__ inline void Start() {
-        end_ = 0;
-        Prefetch(0);
+    __aicore__ inline void Start(int64_t token) {
+        end_ = token - token % t_.tokenBlock;
+        Prefetch(end_);
     }
     // Prepares the block that holds the token, unless it is prepared.
     __aicore__ inline void Need(int64_t token) {

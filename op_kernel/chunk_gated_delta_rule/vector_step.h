@@ -106,8 +106,9 @@ class VectorStep {
             f.fromState[i] = all;
             for (uint32_t j = 0; j < i; ++j) {
                 decays[j] *= decay;
-                f.solve[i][j] = -beta * decays[j] * tokens_.KeyKey(token, i - j, s.key);
-                f.read[i][j] = t_.scale * decays[j] * tokens_.QueryKey(token, i - j, s.key);
+                const bool gone = decays[j] == 0.0f;
+                f.solve[i][j] = gone ? 0.0f : -beta * decays[j] * tokens_.KeyKey(token, i - j, s.key);
+                f.read[i][j] = gone ? 0.0f : t_.scale * decays[j] * tokens_.QueryKey(token, i - j, s.key);
             }
             decays[i] = 1.0f;
             f.read[i][i] = t_.scale * tokens_.QueryKey(token, 0, s.key);
@@ -217,6 +218,12 @@ class VectorStep {
                 rows_.Outer(work_.product[s.row * t_.keyPitch],
                             work_.column[(stage - 2) & 1][s.row * kFloatBlock],
                             tokens_.Key(token_ + stage - 2, s.key), s.rows);
+            }
+            for (uint32_t h = 0; h < headCount_; ++h) {
+                if (current_[h].toEnd[stage - 2] != 0.0f) continue;
+                PipeBarrier<PIPE_V>();
+                AscendC::Duplicate(work_.product[heads_[h].row * t_.keyPitch], 0.0f,
+                                   int32_t(heads_[h].rows * t_.keyPitch));
             }
         }
     }

@@ -33,6 +33,14 @@ struct Item {
         key = head / share;
         keys = (head + heads - 1) / share - key + 1;
     }
+    // Rows of one head.
+    __aicore__ inline void SetRows(const Data& t, uint32_t from, uint32_t count) {
+        row = from;
+        rows = count;
+        head = row / t.valueDim;
+        key = head / (t.valueHeads / t.keyHeads);
+        heads = keys = 1;
+    }
 
  private:
     __aicore__ static inline uint32_t RowOf(const Data& t, uint32_t unit) {

@@ -307,6 +307,15 @@ def _infinite_rows(arrays: Arrays, rng: np.random.Generator) -> None:
     state[0, 0, 3, 5], state[0, 0, 7, 1], state[0, -1, 0, 0] = np.inf, -np.inf, np.nan
 
 
+def _infinite_tokens(arrays: Arrays, rng: np.random.Generator) -> None:
+    """One element each, in heads of their own of the first sequence; what they reach is forgotten later."""
+    tokens = int(arrays["actual_seq_lengths"][0])
+    at = dict(zip(("query", "key", "value"), rng.permutation(tokens // 2)[:3], strict=True))
+    arrays["query"][at["query"], 0, 5], arrays["key"][at["key"], 1, 0] = np.nan, np.inf
+    arrays["value"][at["value"], -1, 3] = -np.inf
+    arrays["g"][[at["key"] + 2, at["value"] + tokens // 4]] = -np.inf
+
+
 def _small(factor: float) -> Edit:
     """Values and states as small as what follows a norm with small weights."""
 
@@ -376,7 +385,7 @@ _DIMS = [(16, 16), (20, 20), (17, 33), (80, 80), (96, 96), (112, 112), (128, 128
 def _settings() -> dict[str, dict[str, Any]]:
     """Every case by name; what is not said is 1 key head, 2 value heads, 64 x 64, gate g, one sequence, every SoC.
 
-    On ascend910b the products of whole chunks spread what is not finite, also beyond a gate of -inf.
+    On ascend310p the products of whole chunks spread what is not finite in tokens over their head.
     """
     unscaled: dict[str, Any] = {"attrs": {}}
     reset, mixed = slice(None, None, 3), [1, 64, 7, 0, 129]
@@ -409,8 +418,10 @@ def _settings() -> dict[str, dict[str, Any]]:
         "values-large": {"lengths": [70, 5], "edits": [_large_values]},
         "state-infinite-forgotten": {"lengths": [12, 3], "edits": [_infinite_rows, put("g", -np.inf, 0)]},
         **{f"state-infinite-forgotten-at-{at}-T{n}": {
-               "lengths": [n, 3], "edits": [_infinite_rows, put("g", -np.inf, at)], "soc": "ascend310p"}
+               "lengths": [n, 3], "edits": [_infinite_rows, put("g", -np.inf, at)]}
            for n, at in [(70, 0), (70, 33), (70, 64), (150, 140)]},
+        **{f"tokens-infinite-{n}": {"lengths": [n, 5], "nk": 3, "nv": 6, "edits": [_infinite_tokens], "soc": "ascend910b"}
+           for n in (100, 12)},
         "zero-length": {"lengths": [0, 2, 0, 0, 5, 0], "expect": partial(_expect_states_copied, [0, 2, 3, 5])},
         "zero-length-all": {"lengths": [0, 0], "tokens": 0, "expect": partial(_expect_states_copied, [0, 1])},
         "lengths-short-of-T": {"lengths": [5, 1], "tokens": 40, "edits": [_poison_rows(range(6, 40))],
