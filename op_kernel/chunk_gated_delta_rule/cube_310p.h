@@ -286,8 +286,8 @@ class CubeKernel {
         const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns;
         Cube310p& cube = work_.cube;
         cube.Multiply(work_.readSum, {&in.tokens, false}, {&work_.states, true}, n, v, k, false);
-        cube.Multiply(work_.deltaSum, {&mine.solveValue, true}, {&in.value, false}, n, v, n, false);
-        cube.Multiply(work_.outSum, {&mine.scaled, false, n}, {&work_.states, true}, n, v, k, false);
+        cube.Multiply(work_.deltaSum, {&mine.solveValue, true}, {&in.value, false}, n, v, n, false, false);
+        cube.Multiply(work_.outSum, {&mine.scaled, false, n}, {&work_.states, true}, n, v, k, false, false);
     }
     __aicore__ inline void Solve(CubePrepared& mine) {
         const uint32_t n = kChunkTokens, v = item_.columns;

@@ -77,9 +77,11 @@ class CubeInverse {
     // come between them. Uses square[0].
     __aicore__ inline void Try(uint32_t step) {
         constexpr uint32_t n = kChunkTokens;
-        work_.cube.Multiply(work_.trial, {&work_.system[0], true}, {&Current(step), true}, n, n, n, false);
         // What rounding A lost counts in the last step, which corrects the others.
-        if (step + 1 < kSteps) return;
+        const bool last = step + 1 == kSteps;
+        work_.cube.Multiply(work_.trial, {&work_.system[0], true}, {&Current(step), true}, n, n, n, false,
+                            !last);
+        if (!last) return;
         work_.cube.Multiply(work_.trial, {&work_.system[1], true}, {&Current(step), true}, n, n, n, true);
     }
     __aicore__ inline void Turn(uint32_t step) {

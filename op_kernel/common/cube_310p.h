@@ -253,9 +253,10 @@ class Cube310p {
     __aicore__ inline void Await(const CubeTile& tile) { AwaitTiles(tile, tile); }
 
     // sum [m, n] <- (add: sum +) A B, A [m, k], B [k, n] as `a` and `b` say. m, n at most 1024; m, k and n
-    // multiples of 16. K is cut so that each part fits into half of L0A and half of L0B.
+    // multiples of 16. K is cut so that each part fits into half of L0A and half of L0B. `last`: the sum is
+    // fetched before another product is added.
     __aicore__ inline void Multiply(CubeSum& sum, const Factor& a, const Factor& b, uint32_t m, uint32_t n,
-                                    uint32_t k, bool add) {
+                                    uint32_t k, bool add, bool last = true) {
         AwaitTiles(*a.tile, *b.tile);
         const uint32_t rows = m / kFractal, columns = n / kFractal, depth = k / kFractal;
         const uint32_t wide = rows > columns ? rows : columns, most = kL0Fractals / wide;
@@ -266,19 +267,18 @@ class Cube310p {
             used_.Take(usedSlot_[slot]);
             const uint32_t half = slot * kL0Fractals * kFractalElements;
             // L0A [m][k] of fractals; L0B [k][n] of fractals whose rows run along n.
+            const uint32_t at = done * kFractal;
             if (a.transposed) {
                 LoadFractals(left16_[half], a.tile->data[(a.First() + done) * kFractalElements], rows, part,
                              leftPitch, 1, true);
             } else {
-                LoadFractals(left16_[half], a.tile->data[(a.First() + done * leftPitch) * kFractalElements],
-                             rows, part, 1, leftPitch, false);
+                LoadWindow(left16_[half], a, 0, at, m, part * kFractal);
             }
             if (b.transposed) {
                 LoadFractals(right16_[half], b.tile->data[(b.First() + done * rightPitch) * kFractalElements],
                              part, columns, rightPitch, 1, false);
             } else {
-                LoadFractals(right16_[half], b.tile->data[(b.First() + done) * kFractalElements], part,
-                             columns, 1, rightPitch, true);
+                LoadWindow(right16_[half], b, at, 0, part * kFractal, n);
             }
             Order<AscendC::HardEvent::MTE1_M>();
             if (done == 0) {
@@ -293,7 +293,7 @@ class Cube310p {
             usedSlot_[slot] = used_.Raise();
         }
         a.tile->loaded = b.tile->loaded = ++loads_;
-        sum.summed = summed_.Raise();
+        if (last) sum.summed = summed_.Raise();
     }
 
     // dst [rows, columns] <- rows of a sum of `height` rows from row `row` on; a vector call. `last` as
@@ -324,6 +324,19 @@ class Cube310p {
     }
 
  private:
+    // dst <- rows [row, row + m), columns [column, column + n) of a factor that is not transposed, in one
+    // call: its columns of fractals are the lines of a map of 16 channels (this part takes no further
+    // multiple of 16), over which a window as high as the map and one pixel wide moves.
+    __aicore__ inline void LoadWindow(const AscendC::LocalTensor<half>& dst, const Factor& f, uint32_t row,
+                                      uint32_t column, uint32_t m, uint32_t n) {
+        const uint8_t none[4] = {0, 0, 0, 0};
+        const uint32_t lines = (f.column + column + n) / kFractal;
+        AscendC::LoadData(dst, f.tile->data,
+                          AscendC::LoadData3DParamsV2<half>(
+                              none, uint16_t(lines), uint16_t(f.tile->rows), kFractal, uint16_t(n),
+                              uint16_t(m), uint16_t(f.column + column), uint16_t(f.row + row), 1, 1, 1,
+                              uint8_t(lines), 1, 1, false, false, half(0)));
+    }
     __aicore__ inline void BeginFill(CubeTile& tile) {
         if (tile.loaded > cleared_) {
             Order<AscendC::HardEvent::MTE1_MTE3>();
