@@ -153,6 +153,7 @@ class CubeKernel {
         if (passes && (large || !sent_)) SendState();
         // Long gone: its flag is free for others.
         work_.Begin(work_.tokens);
+        if (prepares) Correlate(fresh);
         if (passes) {
             work_.cube.Await(mine.solveRead);  // sent last
             FlushOut();
@@ -161,7 +162,7 @@ class CubeKernel {
         if (passes) ReadState(old, mine);
         if (prepares) {
             gates_.Spread(ours);
-            Correlate(fresh, mine, *then);
+            Unload(fresh, mine, *then);
         }
         Fetch(next + 1, Rows::kKeys);
         if (passes) Solve(mine);
@@ -231,14 +232,18 @@ class CubeKernel {
             work_.Send(to.solveValue, work_.narrow[0], kColumn, c);
         }
     }
-    // K K^T and Q K^T on the way, keys and queries at hand, once those of the chunk before have gone.
-    __aicore__ inline void Correlate(CubeInputs& in, const CubePrepared& before, const Chunk& then) {
-        const uint32_t n = kChunkTokens, k = t_.keyDim;
+    // K K^T and Q K^T on the way
+    __aicore__ inline void Correlate(CubeInputs& in) {
+        const uint32_t n = kChunkTokens;
+        work_.cube.Multiply(work_.scores, {&in.tokens, false}, {&in.tokens, true}, 2 * n, n, t_.keyDim,
+                            false);
+    }
+    // Keys, queries and values at hand, once those of the chunk before have gone.
+    __aicore__ inline void Unload(CubeInputs& in, const CubePrepared& before, const Chunk& then) {
         Cube310p& cube = work_.cube;
-        cube.Multiply(work_.scores, {&in.tokens, false}, {&in.tokens, true}, 2 * n, n, k, false);
         cube.Await(before.scaled);
-        cube.Unload(work_.tokens.data, in.tokens, 2 * n * k);
-        cube.Unload(range_.Values(), in.value, n * then.item.columns);
+        cube.Unload(work_.tokens.data, in.tokens, 2 * kChunkTokens * t_.keyDim);
+        cube.Unload(range_.Values(), in.value, kChunkTokens * then.item.columns);
         unloadedFlag_ = unloaded_.Raise();
     }
     // tile <- keys and queries, each row multiplied by its factor
@@ -252,7 +257,6 @@ class CubeKernel {
     // square[0] <- -beta K K^T o E; minusBeta turns into what solveValue takes.
     __aicore__ inline void Couple() {
         const FloatTensor square = work_.square[0];
-        PipeBarrier<PIPE_V>();
         work_.cube.FetchRows(square, work_.scores, 0, kChunkTokens, kChunkTokens, 2 * kChunkTokens, false);
         PipeBarrier<PIPE_V>();
         AscendC::Mul(square, square, work_.decay, int32_t(kSquare));
@@ -263,7 +267,6 @@ class CubeKernel {
     }
     __aicore__ inline void Attend(CubePrepared& to) {
         const FloatTensor square = work_.square[1];
-        PipeBarrier<PIPE_V>();
         work_.cube.FetchRows(square, work_.scores, kChunkTokens, kChunkTokens, kChunkTokens, 2 * kChunkTokens,
                              true);
         PipeBarrier<PIPE_V>();
@@ -318,7 +321,6 @@ class CubeKernel {
     __aicore__ inline void WriteState(CubePrepared& mine, uint32_t piece) {
         const uint32_t all = item_.columns * t_.keyDim, at = piece * CubeLanding(t_);
         const uint32_t some = all - at < CubeLanding(t_) ? all - at : CubeLanding(t_);
-        PipeBarrier<PIPE_V>();
         work_.cube.Fetch(work_.landing, work_.stateSum, some, at, at + some == all);
         PipeBarrier<PIPE_V>();
         AscendC::Add(work_.state[at], work_.state[at], work_.landing, int32_t(some));
@@ -329,7 +331,6 @@ class CubeKernel {
     // The chunk's out rows, rounded; FlushOut stores them.
     __aicore__ inline void RoundOut(const Chunk& chunk, const CubePrepared& mine, bool large) {
         const uint32_t v = item_.columns;
-        PipeBarrier<PIPE_V>();
         work_.cube.Fetch(work_.landing, work_.outSum, kChunkTokens * v);
         if (mine.growth != 0.0f) {
             const FloatTensor grow = gates_.Rise(mine.growth);

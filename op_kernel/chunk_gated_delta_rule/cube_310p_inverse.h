@@ -87,7 +87,6 @@ class CubeInverse {
     __aicore__ inline void Turn(uint32_t step) {
         constexpr uint32_t n = kChunkTokens;
         HalfTensor& square = work_.BeginSquare(step & 1);
-        PipeBarrier<PIPE_V>();
         work_.cube.Fetch(square, work_.trial, kSquare);
         PipeBarrier<PIPE_V>();
         for (uint32_t i = 0; i < kFractalElements; i += 2 * kFloatLanes) {
@@ -107,11 +106,9 @@ class CubeInverse {
     __aicore__ inline void Take(uint32_t step) {
         if (step + 1 < kSteps) {
             HalfTensor& to = work_.BeginSquare(~step & 1);
-            PipeBarrier<PIPE_V>();
             work_.cube.Fetch(to, work_.trial, kSquare);
             work_.Send(work_.inverse, work_.narrow[~step & 1], kSquare);
         } else {
-            PipeBarrier<PIPE_V>();
             work_.cube.Fetch(work_.square[0], work_.trial, kSquare);
         }
     }

@@ -197,7 +197,6 @@ struct CubeWork {
     // tile <- at most CubeBack elements of a sum, rounded
     __aicore__ inline void SendSum(CubeTile& tile, CubeSum& sum, uint32_t elements) {
         HalfTensor& to = BeginBack();
-        PipeBarrier<PIPE_V>();
         cube.Fetch(to, sum, elements);
         Send(tile, back, elements);
     }
