@@ -38,7 +38,7 @@ EXPERTS = "hybrid_moe_swi_glu_experts"
 CHIPS = {"Ascend310P3": "float16", "Ascend910B3": "bfloat16"}  # chip, dtype of rows
 AUTO, CUBE = 2, 1
 PEER_SOC = "ascend910b"
-console = Console(soft_wrap=True, highlight=False, width=160)
+console = Console(soft_wrap=True, highlight=False, width=172)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def experts(model: Model, tokens: int, kind: np.dtype, budget: float) -> Call:
         "expert_offsets": np.concatenate([[0], np.cumsum(rows)]).astype(np.int32),
         "up": None,
     }
-    part = "whole" if len(rows) == len(hit) else f"{len(rows)} of {len(hit)} experts"
+    part = "whole" if len(rows) == len(hit) else f"{len(rows)}/{len(hit)} experts"
     return Call(EXPERTS, arrays, {"strategy": AUTO}, part, len(rows))
 
 
@@ -219,7 +219,7 @@ def main() -> int:
     parser.add_argument("--chip", nargs="+", default=list(CHIPS), choices=list(CHIPS))
     parser.add_argument("--tokens", type=int, nargs="+", default=[1, 16, 256, 4096])
     parser.add_argument(
-        "--budget", type=float, default=2.5e10, help="multiply-adds of experts to simulate per line"
+        "--budget", type=float, default=5e10, help="multiply-adds of experts to simulate per line"
     )
     parser.add_argument("--gate", default="", help="only cases whose id contains this")
     for name in ("gating", "dispatch"):
