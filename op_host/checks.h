@@ -67,6 +67,12 @@ inline Fault CombinationFault(const Contract& contract, const std::vector<Given>
     return {Words(names), "dtypes do not go together", got, allowed, ""};
 }
 
+// What the note says an input is and is not ("lengths, not offsets"), for a shape that tells of the mistake.
+inline std::string Contrast(const char* note) {
+    const std::string text = note == nullptr ? "" : note, clause = text.substr(0, text.find(';'));
+    return clause.find(", not ") == std::string::npos ? "" : clause;
+}
+
 }  // namespace detail
 
 inline bool CheckDtypes(const Contract& contract, const std::vector<Given>& given, size_t soc, Fault* fault) {
@@ -163,8 +169,9 @@ inline bool CheckShapes(const Contract& contract, const std::vector<Given>& give
     for (size_t i = 0; i < given.size(); ++i) {
         const bool unknown_rank = given[i].shape.size() == 1 && given[i].shape[0] == -2;
         if (!given[i].present || unknown_rank) continue;
-        if (!axes->Bind(contract.inputs[i].name, contract.inputs[i].rules, given[i].shape, fault))
-            return false;
+        if (axes->Bind(contract.inputs[i].name, contract.inputs[i].rules, given[i].shape, fault)) continue;
+        fault->hint = detail::Contrast(contract.op->inputs[i].note);
+        return false;
     }
     for (size_t i = 0; i < given.size(); ++i) axes->Set(contract.inputs[i].name, given[i].present ? 1 : 0);
     return CheckLimits(contract, *axes, fault);

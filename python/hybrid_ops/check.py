@@ -170,13 +170,19 @@ def _agree(a: Any, b: Any) -> bool:
     return True
 
 
+def _contrast(tensor: Tensor) -> str:
+    """What the note says an input is and is not ("lengths, not offsets"), for a shape that tells of the mistake."""
+    clause = tensor.note.split(";")[0]
+    return clause if ", not " in clause else ""
+
+
 def _bind(op: Op, soc: str, tensor: Tensor, spec: Spec, axes: dict[str, Any], first: dict[str, str]) -> None:
     """Bind the axes of one input, refusing rank and size faults."""
     rules = [rule for rule in tensor.axes if len(rule) == len(spec.shape)]
     if not rules:
         raise refuse(
             op.name, tensor.name, "wrong rank",
-            got=f"rank {len(spec.shape)} (shape {_show(spec.shape)})", allowed=tensor.text(), soc=soc,
+            got=f"rank {len(spec.shape)} (shape {_show(spec.shape)})", allowed=tensor.text(), soc=soc, hint=_contrast(tensor),
         )  # fmt: skip
     for word, size in zip(rules[0], spec.shape, strict=True):
         axis, solved = contract.axis_from(word, size)
@@ -188,7 +194,7 @@ def _bind(op: Op, soc: str, tensor: Tensor, spec: Spec, axes: dict[str, Any], fi
             origin = f"{word} of {first[axis]}" if axis in first else word
             raise refuse(
                 op.name, tensor.name, f"axis {word} differs from {origin}" if axis in first else f"axis {word} is wrong",
-                got=f"{word}={size} (shape {_show(spec.shape)})", allowed=f"{word}={wanted}", soc=soc,
+                got=f"{word}={size} (shape {_show(spec.shape)})", allowed=f"{word}={wanted}", soc=soc, hint=_contrast(tensor),
             )  # fmt: skip
 
 
