@@ -131,7 +131,7 @@ inline bool PlanVector(PagedAttentionTilingData& t, uint32_t elementBytes, const
 // vector cores (vector_side_910b.h), which hold half of the rows.
 inline uint64_t FractalBytes(const PagedAttentionTilingData& t, bool split) {
     const uint64_t rows = split ? t.blockRows / 2 : t.blockRows, lanes = RoundUp(uint32_t(rows), kLanes);
-    uint64_t bytes = rows * t.valueDim * 4 + (4 * lanes + rows * 8 + kLanes + rows * 16 * 4) * 4;
+    uint64_t bytes = rows * t.valueDim * 4 + (6 * lanes + rows * 8 + kLanes + rows * 16 * 4) * 4;
     if (split) {
         const uint64_t sums = rows * 16 > kSumElements ? rows * 16 : kSumElements;
         bytes += rows * t.tile * (2 * 4 + 2) + 2 * sums * 4 + 2 * 16 * uint64_t(t.valueDim) * 2;

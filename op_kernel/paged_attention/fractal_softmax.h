@@ -41,6 +41,9 @@ class FractalSoftmax {
         PipeBarrier<PIPE_V>();
     }
 
+    // Maximum and denominator of one of two blocks that are under way.
+    __aicore__ inline void Select(uint32_t state) { state_ = state; }
+
     __aicore__ inline void Begin() {
         AscendC::Duplicate(Maximum(), kFloor, int32_t(rows_));
         AscendC::Duplicate(Denominator(), 0.0f, int32_t(rows_));
@@ -179,12 +182,12 @@ class FractalSoftmax {
 
  private:
     enum class Kind { kSub, kMul, kDiv };
-    static constexpr uint32_t kVectors = 4;
+    static constexpr uint32_t kVectors = 6;
     __aicore__ inline uint32_t Lanes() const { return hybrid_ops::RoundUp(rows_, kFloatLanes); }
-    __aicore__ inline FloatTensor Maximum() const { return vectors_; }
-    __aicore__ inline FloatTensor Denominator() const { return vectors_[Lanes()]; }
-    __aicore__ inline FloatTensor Top() const { return vectors_[2 * Lanes()]; }
-    __aicore__ inline FloatTensor Factor() const { return vectors_[3 * Lanes()]; }
+    __aicore__ inline FloatTensor Maximum() const { return vectors_[(2 + 2 * state_) * Lanes()]; }
+    __aicore__ inline FloatTensor Denominator() const { return vectors_[(3 + 2 * state_) * Lanes()]; }
+    __aicore__ inline FloatTensor Top() const { return vectors_; }
+    __aicore__ inline FloatTensor Factor() const { return vectors_[Lanes()]; }
 
     template <Kind kind>
     __aicore__ inline static void Apply(const FloatTensor& x, const FloatTensor& y, uint32_t lanes,
@@ -254,7 +257,7 @@ class FractalSoftmax {
     Buffer buffers_[5];
     FloatTensor vectors_, blocks_, spread_, rescales_;
     LocalTensor<uint32_t> table_;  // byte offsets of a gather
-    uint32_t rows_;
+    uint32_t rows_, state_ = 0;
 };
 
 }  // namespace paged

@@ -30,14 +30,25 @@ class VectorSide910b {
         pipe.InitBuffer(results_, 2, kSide * t_.valueDim * sizeof(T));
         Reserve(pipe, buffer_, total_, rows_ * t_.valueDim);
         softmax_.Init(pipe, rows_);
+        AscendC::Duplicate(total_, 0.0f, int32_t(rows_ * t_.valueDim));
         // Rows that are not exchanged are worked on like the others.
         Zero(scores_, rows_ * t_.tile);
         Zero(sums_, sumColumns_ * line_);
     }
 
+    // One round ahead with the weights, over all blocks: the cube core is not kept waiting by results.
     __aicore__ inline void Process(AscendC::TPipe&) {
-        Block block;
-        while (walk_.Next(block)) Run(block);
+        Round rounds[2];
+        bool open = Next(rounds[0]), pending = false;
+        for (uint32_t i = 0; open; ++i) {
+            const Round &round = rounds[i % 2], &before = rounds[(i + 1) % 2];
+            Weigh(round);
+            if (pending) Add(before, round.first);
+            pending = true;
+            // Last: waiting for its scores must not keep this round's weights from the cube core.
+            open = Next(rounds[(i + 1) % 2]);
+            if (!open) Add(round, true);
+        }
         scores_.FreeAllEvent();
         weights_.FreeAllEvent();
         sums_.FreeAllEvent();
@@ -58,67 +69,79 @@ class VectorSide910b {
         }
     }
 
-    __aicore__ inline void Run(const Block& block) {
-        const uint32_t shared = SharedRows(block);
-        used_ = shared <= row_ ? 0 : shared - row_ < rows_ ? shared - row_ : rows_;
-        PipeBarrier<PIPE_V>();
-        AscendC::Duplicate(total_, 0.0f, int32_t(rows_ * t_.valueDim));
-        softmax_.Begin();
-        Tile tiles[2];
-        bool open = walk_.Find(block, block.item.begin, tiles[0]), pending = false;
-        if (open) FetchScores(tiles[0], tile_);
-        for (uint32_t i = 0; open; ++i, ++tile_) {
-            const Tile& tile = tiles[i % 2];
-            open = walk_.Find(block, tile.begin + tile.count, tiles[(i + 1) % 2]);
-            Weigh(block, tile, tile_ % 2);
-            if (pending) Add((tile_ + 1) % 2);
-            // Last: waiting for these must not keep this tile's weights from the cube core.
-            if (open) FetchScores(tiles[(i + 1) % 2], tile_ + 1);
-            pending = true;
+    // A tile of a block, or all of a block that has none.
+    struct Round {
+        const Block* block;
+        Tile tile;
+        uint32_t turn, state;
+        bool first, empty;
+    };
+
+    // The next round of this core, its scores on their way; false when there is none. The block of the round
+    // before stays.
+    __aicore__ inline bool Next(Round& round) {
+        const bool more = inside_ && walk_.Find(blocks_[place_], at_, round.tile);
+        if (!more) {
+            place_ ^= 1;
+            if (!walk_.Next(blocks_[place_])) return false;
+            inside_ = walk_.Find(blocks_[place_], blocks_[place_].item.begin, round.tile);
         }
-        if (pending) Add((tile_ + 1) % 2);
-        const Part part{total_, row_, rows_};
-        if (t_.merge) {
-            StorePartials(t_, block, part, softmax_, partials_);
-        } else {
-            softmax_.Normalize(total_, t_.valueDim / kSide);
-            StoreResults(t_, block, part, results_, out_);
-        }
+        round.first = !more;
+        round.empty = !inside_;
+        round.block = &blocks_[place_];
+        round.state = place_;
+        if (round.empty) return true;
+        at_ = round.tile.begin + round.tile.count;
+        round.turn = turn_;
+        turn_ ^= 1;
+        FetchScores(round);
+        return true;
     }
 
-    __aicore__ inline void FetchScores(const Tile& tile, uint32_t number) {
+    // Of this core's rows: those that are exchanged.
+    __aicore__ inline uint32_t Used(const Block& block) const {
+        const uint32_t shared = SharedRows(block);
+        return shared <= row_ ? 0 : shared - row_ < rows_ ? shared - row_ : rows_;
+    }
+
+    __aicore__ inline void FetchScores(const Round& round) {
         Await(kScored);
-        if (used_ == 0) return;
+        const uint32_t used = Used(*round.block);
+        if (used == 0) return;
         LocalTensor<float> scores = scores_.template AllocTensor<float>();
-        const uint32_t columns = hybrid_ops::RoundUp(tile.rows, kSide) / kSide;
+        const uint32_t columns = hybrid_ops::RoundUp(round.tile.rows, kSide) / kSide;
         AscendC::DataCopy(
-            scores, shared_.scores[number % 2][row_ * kSide],
-            AscendC::DataCopyParams(uint16_t(columns), uint16_t(2 * used_),
-                                    uint16_t(2 * (t_.blockRows - used_)), uint16_t(2 * (rows_ - used_))));
+            scores, shared_.scores[round.turn][row_ * kSide],
+            AscendC::DataCopyParams(uint16_t(columns), uint16_t(2 * used),
+                                    uint16_t(2 * (t_.blockRows - used)), uint16_t(2 * (rows_ - used))));
         scores_.EnQue(scores);
     }
 
-    __aicore__ inline void Weigh(const Block& block, const Tile& tile, uint32_t turn) {
-        if (used_ == 0) {
+    __aicore__ inline void Weigh(const Round& round) {
+        softmax_.Select(round.state);
+        if (round.first) softmax_.Begin();
+        if (round.empty) return;
+        const uint32_t used = Used(*round.block);
+        if (used == 0) {
             Signal<PIPE_MTE3>(kWeighed);
             return;
         }
-        const uint32_t columns = hybrid_ops::RoundUp(tile.rows, kSide), elements = rows_ * columns;
+        const uint32_t columns = hybrid_ops::RoundUp(round.tile.rows, kSide), elements = rows_ * columns;
         LocalTensor<float> scores = scores_.template DeQue<float>();
         AscendC::Muls(scores, scores, t_.scale, int32_t(elements));
         PipeBarrier<PIPE_V>();
-        Mask(block, tile, scores, columns);
+        Mask(*round.block, round.tile, scores, columns);
         LocalTensor<T> weights = weights_.template AllocTensor<T>();
-        softmax_.Weigh(scores, weights.template ReinterpretCast<float>(), columns, turn);
+        softmax_.Weigh(scores, weights.template ReinterpretCast<float>(), columns, round.turn);
         AscendC::Cast(weights, scores, Soc::kNarrow, elements);
         PipeBarrier<PIPE_V>();
         scores_.FreeTensor(scores);
         weights_.EnQue(weights);
         weights = weights_.template DeQue<T>();
         AscendC::PipeBarrier<PIPE_MTE3>();
-        AscendC::DataCopy(shared_.weights[turn][row_ * kSide], weights,
-                          AscendC::DataCopyParams(uint16_t(columns / kSide), uint16_t(used_),
-                                                  uint16_t(rows_ - used_), uint16_t(t_.blockRows - used_)));
+        AscendC::DataCopy(shared_.weights[round.turn][row_ * kSide], weights,
+                          AscendC::DataCopyParams(uint16_t(columns / kSide), uint16_t(used),
+                                                  uint16_t(rows_ - used), uint16_t(t_.blockRows - used)));
         Signal<PIPE_MTE3>(kWeighed);
         weights_.FreeTensor(weights);
     }
@@ -137,32 +160,56 @@ class VectorSide910b {
         PipeBarrier<PIPE_V>();
     }
 
-    // total <- total * factors of the tile of that turn + its sums
-    __aicore__ inline void Add(uint32_t turn) {
-        const uint32_t columns = t_.valueDim / kSide;
-        Await(kSummed);
-        if (used_ == 0) return;
-        FetchSums(0, turn);
-        softmax_.Rescale(total_, columns, turn);
-        PipeBarrier<PIPE_V>();
+    // total <- total * factors of the round + its sums; `last`: the block is done.
+    __aicore__ inline void Add(const Round& round, bool last) {
+        if (round.empty) {
+            AscendC::Duplicate(total_, 0.0f, int32_t(rows_ * t_.valueDim));
+            PipeBarrier<PIPE_V>();
+        } else {
+            Await(kSummed);
+            AddSums(round);
+        }
+        if (!last) return;
+        softmax_.Select(round.state);
+        const Part part{total_, row_, rows_};
+        if (t_.merge) {
+            StorePartials(t_, *round.block, part, softmax_, partials_);
+        } else {
+            softmax_.Normalize(total_, t_.valueDim / kSide);
+            StoreResults(t_, *round.block, part, results_, out_);
+        }
+    }
+    __aicore__ inline void AddSums(const Round& round) {
+        const uint32_t columns = t_.valueDim / kSide, used = Used(*round.block);
+        if (used == 0) return;
+        FetchSums(0, round.turn, used);
+        if (!round.first) {
+            softmax_.Rescale(total_, columns, round.turn);
+            PipeBarrier<PIPE_V>();
+        }
         for (uint32_t c = 0; c < columns; c += sumColumns_) {
-            FetchSums(c + sumColumns_, turn);
+            FetchSums(c + sumColumns_, round.turn, used);
             const uint32_t some = columns - c < sumColumns_ ? columns - c : sumColumns_;
             LocalTensor<float> sums = sums_.template DeQue<float>();
-            AscendC::Add(total_[c * line_], total_[c * line_], sums, int32_t(some * line_));
+            const FloatTensor total = total_[c * line_];
+            if (round.first) {
+                AscendC::Adds(total, sums, 0.0f, int32_t(some * line_));
+            } else {
+                AscendC::Add(total, total, sums, int32_t(some * line_));
+            }
             sums_.FreeTensor(sums);
         }
         PipeBarrier<PIPE_V>();
     }
-    __aicore__ inline void FetchSums(uint32_t column, uint32_t turn) {
+    __aicore__ inline void FetchSums(uint32_t column, uint32_t turn, uint32_t used) {
         const uint32_t columns = t_.valueDim / kSide;
         if (column >= columns) return;
         const uint32_t some = columns - column < sumColumns_ ? columns - column : sumColumns_;
         LocalTensor<float> sums = sums_.template AllocTensor<float>();
         AscendC::DataCopy(
             sums, shared_.sums[turn][(column * t_.blockRows + row_) * kSide],
-            AscendC::DataCopyParams(uint16_t(some), uint16_t(2 * used_), uint16_t(2 * (t_.blockRows - used_)),
-                                    uint16_t(2 * (rows_ - used_))));
+            AscendC::DataCopyParams(uint16_t(some), uint16_t(2 * used), uint16_t(2 * (t_.blockRows - used)),
+                                    uint16_t(2 * (rows_ - used))));
         sums_.EnQue(sums);
     }
 
@@ -178,8 +225,10 @@ class VectorSide910b {
     Buffer buffer_;
     FloatTensor total_;
     uint32_t row_, rows_, line_, sumColumns_;
-    uint32_t used_;      // of this core's rows: those that are exchanged
-    uint32_t tile_ = 0;  // tiles so far
+    Block blocks_[2];
+    int64_t at_ = 0;  // slot of the block at which its next tile begins
+    uint32_t place_ = 0, turn_ = 0;
+    bool inside_ = false;
 };
 
 }  // namespace paged
