@@ -80,10 +80,10 @@ constexpr uint32_t kBlockBytes = 32;
 constexpr uint32_t kBlockRows = 64;        // most rows of a block on the matrix units
 constexpr uint32_t kQueries = kBlockRows;  // most queries of a block
 constexpr uint32_t kFractalTile = 256;     // most slots of a tile on the matrix units
-constexpr uint32_t kSumElements = 4096;    // of each of two buffers for sums of the cube core, at least
 constexpr uint32_t kStageElements = 8192;  // of a buffer on the way to L1, at least
 constexpr uint32_t kPieces = 5;            // most pieces in L1: what is left of eight events
 constexpr uint32_t kPiece = 128;           // most slots of a piece
+constexpr uint32_t kScorePlaces = 3;       // of the workspace, for scores of a tile
 constexpr uint32_t kRound = 1024;          // most slots of a tile that is loaded in pieces
 constexpr uint32_t kLoadRows = 64;         // rows whose work on a slot takes as long as loading it
 
@@ -127,13 +127,16 @@ inline bool PlanVector(PagedAttentionTilingData& t, uint32_t elementBytes, const
     return false;
 }
 
+// Of each of two buffers for sums of the cube core, at least; small ones leave room for longer tiles.
+inline uint32_t SumElements(const PagedAttentionTilingData& t) { return t.ropeDim == 0 ? 2048 : 4096; }
+
 // Bytes of unified buffer that the matrix path takes: of the one core (cube_kernel_310p.h), or of each of two
 // vector cores (vector_side_910b.h), which hold half of the rows.
 inline uint64_t FractalBytes(const PagedAttentionTilingData& t, bool split) {
     const uint64_t rows = split ? t.blockRows / 2 : t.blockRows, lanes = RoundUp(uint32_t(rows), kLanes);
     uint64_t bytes = rows * t.valueDim * 4 + (6 * lanes + rows * 8 + kLanes + rows * 16 * 4) * 4;
     if (split) {
-        const uint64_t sums = rows * 16 > kSumElements ? rows * 16 : kSumElements;
+        const uint64_t most = SumElements(t), sums = rows * 16 > most ? rows * 16 : most;
         bytes += rows * t.tile * (2 * 4 + 2) + 2 * sums * 4 + 2 * 16 * uint64_t(t.valueDim) * 2;
     } else {
         bytes += rows * t.tile * (4 + 2) + 4 * uint64_t(t.stageElements) * 2;
@@ -184,7 +187,7 @@ inline bool PlanPieces(PagedAttentionTilingData& t, const PagedAttentionPlatform
     const uint32_t widest = t.keyDim > t.valueDim ? t.keyDim : t.valueDim;
     for (t.piece = kPiece; t.piece >= 16; t.piece /= 2) {
         const uint64_t bytes = 2 * uint64_t(t.piece) * widest;
-        for (t.tile = kRound; t.tile >= t.piece; t.tile -= t.piece) {
+        for (t.tile = kRound; t.tile >= t.piece; t.tile -= t.piece < 64 ? t.piece : 64) {
             const uint64_t others = 2 * uint64_t(t.blockRows) * (t.keyDim + 2 * t.tile) + kReservedBytes;
             if (FractalBytes(t, true) + kReservedBytes > p.localBytes) continue;
             if (others + kFewPieces * bytes > p.l1Bytes) continue;
@@ -212,7 +215,8 @@ inline bool PlanFractals(PagedAttentionTilingData& t, const PagedAttentionShape&
     const uint32_t columns = widest > t.ropeDim ? widest : t.ropeDim;
     t.stageElements = 16 * columns < kStageElements ? kStageElements / 16 * 16 : 16 * columns;
     const auto shared = [&] {
-        return 2 * t.blockRows * (uint64_t(t.tile) * (4 + s.elementBytes) + t.valueDim * 4);
+        return t.blockRows *
+               (uint64_t(t.tile) * (kScorePlaces * 4 + 2 * s.elementBytes) + 2 * t.valueDim * 4);
     };
     if (pieces) {
         if (!PlanPieces(t, p)) return false;

@@ -1,6 +1,6 @@
 // Paged attention on split cores (ascend910b): the cube core's part. Scores, weights and sums of a tile go
 // through the workspace, in columns of fractals, between the cube core and its two vector cores
-// (vector_side_910b.h), each in two places that take turns. The cube core is one tile ahead with the scores.
+// (vector_side_910b.h), each in places that take turns. The cube core is one tile ahead with the scores.
 #ifndef HYBRID_OPS_KERNEL_PAGED_ATTENTION_CUBE_SIDE_910B_H_
 #define HYBRID_OPS_KERNEL_PAGED_ATTENTION_CUBE_SIDE_910B_H_
 
@@ -21,15 +21,17 @@ constexpr uint32_t kVectorCores = 2;  // of an AI Core
 // Workspace of one AI Core, behind the partial results.
 template <typename T>
 struct Shared {
-    GlobalTensor<float> scores[2], sums[2];
+    GlobalTensor<float> scores[kScorePlaces], sums[2];
     GlobalTensor<T> weights[2];
     __aicore__ inline void Init(const Data& t, GM_ADDR workspace, uint32_t core) {
         GM_ADDR at = workspace + t.partialBytes + uint64_t(core) * t.sharedBytes;
         const uint64_t scoreElements = uint64_t(t.blockRows) * t.tile;
         const uint64_t sumElements = uint64_t(t.blockRows) * t.valueDim;
-        for (uint32_t i = 0; i < 2; ++i) {
+        for (uint32_t i = 0; i < kScorePlaces; ++i) {
             scores[i].SetGlobalBuffer((__gm__ float*)at);
             at += scoreElements * sizeof(float);
+        }
+        for (uint32_t i = 0; i < 2; ++i) {
             sums[i].SetGlobalBuffer((__gm__ float*)at);
             at += sumElements * sizeof(float);
             weights[i].SetGlobalBuffer((__gm__ T*)at);
@@ -258,7 +260,7 @@ class CubeSide910b {
         if constexpr (!kLatent) EndUse(keys);
         unit_.Ready(c);
         AscendC::PipeBarrier<PIPE_FIX>();
-        Store(shared_.scores[turn], c, columns);
+        Store(shared_.scores[number % kScorePlaces], c, columns);
         unit_.End(c);
         Signal<PIPE_FIX>(kScored);
     }

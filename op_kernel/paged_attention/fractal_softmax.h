@@ -165,10 +165,13 @@ class FractalSoftmax {
     // sums <- sums / denominator, 0 in a row that has seen nothing
     __aicore__ inline void Normalize(const FloatTensor& sums, uint32_t count) {
         AscendC::Maxs(Top(), Denominator(), 1e-30f, int32_t(rows_));
+        AscendC::Duplicate(Factor(), 1.0f, int32_t(rows_));
+        PipeBarrier<PIPE_V>();
+        AscendC::Div(Top(), Factor(), Top(), int32_t(rows_));
         PipeBarrier<PIPE_V>();
         Spread(spread_, Top());
         PipeBarrier<PIPE_V>();
-        ByRow<Kind::kDiv>(sums, spread_, count);
+        ByRow<Kind::kMul>(sums, spread_, count);
         PipeBarrier<PIPE_V>();
     }
     // Maximum and denominator of every row, 16 times each.
@@ -181,7 +184,7 @@ class FractalSoftmax {
     }
 
  private:
-    enum class Kind { kSub, kMul, kDiv };
+    enum class Kind { kSub, kMul };
     static constexpr uint32_t kVectors = 6;
     __aicore__ inline uint32_t Lanes() const { return hybrid_ops::RoundUp(rows_, kFloatLanes); }
     __aicore__ inline FloatTensor Maximum() const { return vectors_[(2 + 2 * state_) * Lanes()]; }
@@ -195,7 +198,6 @@ class FractalSoftmax {
         const AscendC::BinaryRepeatParams params(1, 1, 1, step, step, other);
         if constexpr (kind == Kind::kSub) AscendC::Sub(x, x, y, uint64_t(lanes), uint8_t(repeats), params);
         if constexpr (kind == Kind::kMul) AscendC::Mul(x, x, y, uint64_t(lanes), uint8_t(repeats), params);
-        if constexpr (kind == Kind::kDiv) AscendC::Div(x, x, y, uint64_t(lanes), uint8_t(repeats), params);
     }
     // x[c, :, :] op y for `count` columns of fractals: repeats run along the longer of the two.
     template <Kind kind>

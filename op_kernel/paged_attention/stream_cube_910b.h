@@ -1,11 +1,11 @@
 // Paged attention on split cores (ascend910b), keys and values apart: the cube core's part. It works in
 // rounds, as many slots as the vector cores (vector_side_910b.h) weigh at once, over all of its blocks:
 //
-//   scores of round 0 | scores of round i + 1, then sums of round i | ...
+//   scores of rounds 0 and 1 | scores of round i + 2, then sums of round i | ...
 //
 // Keys and values arrive in pieces of a round in places of L1 that take turns, so that moves are never more
-// than those places ahead and never wait for the vector cores: while these weigh round i, the keys of the
-// next round and the first values of this one are on their way. Sums of a round stay in L0C to its end.
+// than those places ahead and never wait for the vector cores: while these weigh round i, the keys of
+// round i + 2 and the first values of this one are on their way. Sums of a round stay in L0C to its end.
 #ifndef HYBRID_OPS_KERNEL_PAGED_ATTENTION_STREAM_CUBE_910B_H_
 #define HYBRID_OPS_KERNEL_PAGED_ATTENTION_STREAM_CUBE_910B_H_
 
@@ -35,13 +35,18 @@ class StreamCube910b {
     }
 
     __aicore__ inline void Process(AscendC::TPipe& pipe) {
-        Round rounds[2];
-        bool open = Next(rounds[0]);
-        if (open) Scores(rounds[0], 0);
-        for (uint32_t i = 0; open; ++i) {
-            open = Next(rounds[(i + 1) % 2]);
-            if (open) Scores(rounds[(i + 1) % 2], (i + 1) % 2);
-            Sums(rounds[i % 2], i % 2);
+        Round rounds[3];
+        uint32_t scored = 0;
+        const auto score = [&] {
+            if (!Next(rounds[scored % 3])) return false;
+            Scores(rounds[scored % 3], scored % kScorePlaces);
+            ++scored;
+            return true;
+        };
+        bool open = score() && score();
+        for (uint32_t i = 0; i < scored; ++i) {
+            open = open && score();
+            Sums(rounds[i % 3], i % 2);
         }
         if (asking_) queries_.EndUse();
         Drop(pipe, queries_);
@@ -87,7 +92,7 @@ class StreamCube910b {
         uint32_t slot = 0, row = 0, rows = 0;
     };
 
-    // The next round of this core; false, once, when there is none. The block of the round before stays.
+    // The next round of this core; false, once, when there is none. The blocks of the two rounds before stay.
     __aicore__ inline bool Next(Round& round) {
         while (true) {
             if (!inside_) {
@@ -105,7 +110,7 @@ class StreamCube910b {
                 return true;
             }
             inside_ = false;
-            if (!fresh_) place_ ^= 1;
+            if (!fresh_) place_ = (place_ + 1) % 3;
         }
     }
 
@@ -202,19 +207,19 @@ class StreamCube910b {
                                        2 * t_.blockRows, false, QuantMode_t::NoQuant, 0, 1, 0, 0, 0));
     }
 
-    __aicore__ inline void Scores(const Round& round, uint32_t turn) {
+    __aicore__ inline void Scores(const Round& round, uint32_t place) {
         if (round.first) LoadQueries(*round.block);
         AscendC::PipeBarrier<PIPE_FIX>();
         for (Cursor key; key.row + key.rows < round.tile.rows;) {
-            const Operand& place = pieces_[loads_ % t_.pieces];
+            const Operand& keys = pieces_[loads_ % t_.pieces];
             LoadPiece(round, key, key_, t_.keyDim, true);
             const uint32_t columns = hybrid_ops::RoundUp(key.rows, kSide);
-            place.BeginUse();
+            keys.BeginUse();
             const CubeUnit::Result c = unit_.Begin();
-            Multiply<false>(c, queries_.matrix, place.matrix, round.rows, columns, t_.keyDim, true);
-            place.EndUse();
+            Multiply<false>(c, queries_.matrix, keys.matrix, round.rows, columns, t_.keyDim, true);
+            keys.EndUse();
             unit_.Ready(c);
-            Store(shared_.scores[turn][key.row * t_.blockRows], c, round.rows, columns);
+            Store(shared_.scores[place][key.row * t_.blockRows], c, round.rows, columns);
             unit_.End(c);
         }
         Signal<PIPE_FIX>(kScored);
@@ -273,7 +278,7 @@ class StreamCube910b {
     GlobalTensor<T> query_, key_, value_;
     AscendC::TBuf<AscendC::TPosition::A1> l1_;
     Operand queries_, weights_[2], pieces_[kPieces];
-    Block blocks_[2];
+    Block blocks_[3];
     int64_t at_ = 0;
     uint32_t l1End_ = 0, loads_ = 0, place_ = 0;
     bool inside_ = false, fresh_ = true, asking_ = false;

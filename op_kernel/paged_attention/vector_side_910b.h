@@ -23,7 +23,7 @@ class VectorSide910b {
         rows_ = t_.blockRows / kVectorCores;
         row_ = uint32_t(AscendC::GetSubBlockIdx()) * rows_;
         line_ = rows_ * kSide;
-        sumColumns_ = kSumElements / line_ < 1 ? 1 : kSumElements / line_;
+        sumColumns_ = SumElements(t_) / line_ < 1 ? 1 : SumElements(t_) / line_;
         pipe.InitBuffer(scores_, 2, rows_ * t_.tile * sizeof(float));
         pipe.InitBuffer(weights_, 1, rows_ * t_.tile * sizeof(T));
         pipe.InitBuffer(sums_, 2, sumColumns_ * line_ * sizeof(float));
@@ -38,16 +38,20 @@ class VectorSide910b {
 
     // One round ahead with the weights, over all blocks: the cube core is not kept waiting by results.
     __aicore__ inline void Process(AscendC::TPipe&) {
-        Round rounds[2];
+        Round rounds[3];
         bool open = Next(rounds[0]), pending = false;
         for (uint32_t i = 0; open; ++i) {
-            const Round &round = rounds[i % 2], &before = rounds[(i + 1) % 2];
+            const Round &round = rounds[i % 3], &before = rounds[(i + 2) % 3];
             Weigh(round);
-            if (pending) Add(before, round.first);
+            if (pending) AddSums(before);
+            // Waiting for its scores must not keep this round's weights from the cube core, and results must
+            // not keep those scores.
+            open = Next(rounds[(i + 1) % 3]);
+            if (pending && round.first) Finish(before);
             pending = true;
-            // Last: waiting for its scores must not keep this round's weights from the cube core.
-            open = Next(rounds[(i + 1) % 2]);
-            if (!open) Add(round, true);
+            if (open) continue;
+            AddSums(round);
+            Finish(round);
         }
         scores_.FreeAllEvent();
         weights_.FreeAllEvent();
@@ -77,24 +81,25 @@ class VectorSide910b {
         bool first, empty;
     };
 
-    // The next round of this core, its scores on their way; false when there is none. The block of the round
-    // before stays.
+    // The next round of this core, its scores on their way; false when there is none. The blocks of the two
+    // rounds before stay.
     __aicore__ inline bool Next(Round& round) {
         const bool more = inside_ && walk_.Find(blocks_[place_], at_, round.tile);
         if (!more) {
-            place_ ^= 1;
+            place_ = (place_ + 1) % 3;
+            state_ ^= 1;
             if (!walk_.Next(blocks_[place_])) return false;
             inside_ = walk_.Find(blocks_[place_], blocks_[place_].item.begin, round.tile);
         }
         round.first = !more;
         round.empty = !inside_;
         round.block = &blocks_[place_];
-        round.state = place_;
+        round.state = state_;
         if (round.empty) return true;
         at_ = round.tile.begin + round.tile.count;
-        round.turn = turn_;
-        turn_ ^= 1;
+        round.turn = rounds_ % 2;
         FetchScores(round);
+        ++rounds_;
         return true;
     }
 
@@ -111,7 +116,7 @@ class VectorSide910b {
         LocalTensor<float> scores = scores_.template AllocTensor<float>();
         const uint32_t columns = hybrid_ops::RoundUp(round.tile.rows, kSide) / kSide;
         AscendC::DataCopy(
-            scores, shared_.scores[round.turn][row_ * kSide],
+            scores, shared_.scores[rounds_ % kScorePlaces][row_ * kSide],
             AscendC::DataCopyParams(uint16_t(columns), uint16_t(2 * used),
                                     uint16_t(2 * (t_.blockRows - used)), uint16_t(2 * (rows_ - used))));
         scores_.EnQue(scores);
@@ -160,16 +165,8 @@ class VectorSide910b {
         PipeBarrier<PIPE_V>();
     }
 
-    // total <- total * factors of the round + its sums; `last`: the block is done.
-    __aicore__ inline void Add(const Round& round, bool last) {
-        if (round.empty) {
-            AscendC::Duplicate(total_, 0.0f, int32_t(rows_ * t_.valueDim));
-            PipeBarrier<PIPE_V>();
-        } else {
-            Await(kSummed);
-            AddSums(round);
-        }
-        if (!last) return;
+    // The block whose last round this is, is done.
+    __aicore__ inline void Finish(const Round& round) {
         softmax_.Select(round.state);
         const Part part{total_, row_, rows_};
         if (t_.merge) {
@@ -179,7 +176,14 @@ class VectorSide910b {
             StoreResults(t_, *round.block, part, results_, out_);
         }
     }
+    // total <- total * factors of the round + its sums
     __aicore__ inline void AddSums(const Round& round) {
+        if (round.empty) {
+            AscendC::Duplicate(total_, 0.0f, int32_t(rows_ * t_.valueDim));
+            PipeBarrier<PIPE_V>();
+            return;
+        }
+        Await(kSummed);
         const uint32_t columns = t_.valueDim / kSide, used = Used(*round.block);
         if (used == 0) return;
         FetchSums(0, round.turn, used);
@@ -225,9 +229,9 @@ class VectorSide910b {
     Buffer buffer_;
     FloatTensor total_;
     uint32_t row_, rows_, line_, sumColumns_;
-    Block blocks_[2];
+    Block blocks_[3];
     int64_t at_ = 0;  // slot of the block at which its next tile begins
-    uint32_t place_ = 0, turn_ = 0;
+    uint32_t place_ = 0, state_ = 0, rounds_ = 0;
     bool inside_ = false;
 };
 
