@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections import Counter
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -9,98 +12,16 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 if not hasattr(transformers, "AttentionInterface"):
     pytest.skip("this transformers has no AttentionInterface", allow_module_level=True)
 
-from hybrid_ops import paged, runtime  # noqa: E402
+from paged_transformers import MAKERS, generate, mixtral, prompt, sample  # noqa: E402
+
+from hybrid_ops import paged, runtime, sim  # noqa: E402
 from hybrid_ops.models import PagedCache, use_paged_attention  # noqa: E402
-from hybrid_ops.models.families import small_model  # noqa: E402
-
-HEADS = {
-    "num_attention_heads": 4,
-    "vocab_size": 64,
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-}
-
-
-def mixtral(**changes):
-    config = transformers.MixtralConfig(
-        **{**HEADS, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2, **changes}
-    )
-    return transformers.MixtralForCausalLM(config)
-
-
-def deepseek_v3():
-    config = transformers.DeepseekV3Config(
-        **HEADS, num_key_value_heads=4, moe_intermediate_size=32, n_routed_experts=8, num_experts_per_tok=2, n_group=2,
-        topk_group=1, first_k_dense_replace=1, q_lora_rank=32, kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8,
-        v_head_dim=20, n_shared_experts=1,
-    )  # fmt: skip
-    return transformers.DeepseekV3ForCausalLM(config)
-
-
-def kimi_linear():
-    config = transformers.KimiLinearConfig(
-        **HEADS, layer_types=["linear_attention", "full_attention"], pad_token_id=0, num_key_value_heads=4, kv_lora_rank=24,
-        qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=20, linear_head_dim=16, linear_num_heads=2, num_experts=4,
-        num_experts_per_token=2, moe_intermediate_size=32,
-    )  # fmt: skip
-    return transformers.KimiLinearForCausalLM(config)
-
-
-LINEAR = {
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-}
-MAKERS = {
-    "qwen3_5": lambda: small_model("qwen3_5", **LINEAR),
-    "qwen3_next": lambda: small_model("qwen3_next", **LINEAR),
-    "mixtral": mixtral,
-    "deepseek_v3": deepseek_v3,
-}
-if hasattr(transformers, "KimiLinearConfig"):
-    MAKERS["kimi_linear"] = kimi_linear
-_made: dict = {}
-
-
-def sample(name):
-    """The model with random weights, those of its queries and keys larger than by default: attention decides tokens."""
-    if name not in _made:
-        torch.manual_seed(4)
-        model = MAKERS[name]().eval()
-        with torch.no_grad():
-            for key, weight in model.named_parameters():
-                if any(part in key for part in ("q_proj", "k_proj", "q_b_proj", "kv_b_proj", "lm_head")):
-                    weight.mul_(3)
-        _made[name] = model
-    return _made[name]
 
 
 @pytest.fixture(autouse=True)
 def on_reference():
     with runtime.using(backend="reference"), torch.no_grad():
         yield
-
-
-def prompt(padded: bool):
-    ids = torch.randint(1, 64, (2, 7), generator=torch.Generator().manual_seed(3))
-    mask = torch.ones_like(ids)
-    if padded:
-        mask[0, :3] = 0
-    return {"input_ids": ids, "attention_mask": mask}
-
-
-GREEDY = {"max_new_tokens": 32, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-
-
-def generate(model, implementation, cache=None, **more):
-    if implementation == "paged":
-        use_paged_attention(model)
-    else:
-        model.set_attn_implementation(implementation)
-    options = {**GREEDY, "return_dict_in_generate": True, "output_logits": True, **more}
-    return model.generate(**options, **({} if cache is None else {"cache": cache}))
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["", "padded"])
@@ -131,14 +52,38 @@ def test_attention_reaches_the_tokens(name):
     assert not torch.allclose(first.logits[0], other.logits[0], atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["mixtral", "deepseek_v3"])
-def test_generate_in_the_simulator(name):
-    model = sample(name)
-    few = {**prompt(True), "max_new_tokens": 4}
-    want = generate(model, "sdpa", **few)
-    with runtime.using(backend="sim", soc="ascend910b", checks="full"):
-        got = generate(model, "paged", PagedCache(model.config, page_size=5), **few)
-    assert torch.equal(got.sequences, want.sequences)
+# Prompts whose choices are no near ties in half precision, where logits of 0.5 to 1 stand 0.0005 apart.
+DECIDED = {"mixtral": 1, "deepseek_v3": 5, "qwen3_5": 8, "qwen3_next": 6}
+COLUMNS = {"310p": ("ascend310p", torch.float16), "910b-f16": ("ascend910b", torch.float16),
+           "910b-f32": ("ascend910b", torch.float32)}  # fmt: skip
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("name", DECIDED)
+def test_generate_in_the_simulator(name, column, monkeypatch):
+    """32 greedy tokens, every new row and every attention of them by our kernels, all calls watched."""
+    soc, dtype = COLUMNS[column]
+    model = copy.deepcopy(sample(name)).to(dtype)
+    half = dtype is torch.float16
+    given = prompt(False, DECIDED[name]) if half else prompt(True)
+    want = generate(model, "sdpa", **given)
+    if half:
+        best = torch.stack(want.logits).float().topk(2).values
+        assert (best[..., 0] - best[..., 1]).min() > 0.004, "a near tie shows nothing"
+    counts: Counter[str] = Counter()
+    launch = sim.launch
+
+    def counted(op, *args, **options):
+        counts[getattr(op, "name", op)] += 1
+        return launch(op, *args, **options)
+
+    monkeypatch.setattr(sim, "launch", counted)
+    with runtime.using(backend="sim", soc=soc, checks="full"):
+        got = generate(model, "paged", PagedCache(model.config, page_size=5), **given)
+    assert got.sequences.shape == (2, 39) and torch.equal(got.sequences, want.sequences)
+    attention = "hybrid_paged_mla" if name == "deepseek_v3" else "hybrid_paged_attention"
+    layers = 1 if name.startswith("qwen") else 2
+    assert counts == {attention: 32 * layers, "hybrid_reshape_and_cache": 32 * layers}
 
 
 @pytest.mark.parametrize("name", ["mixtral", "deepseek_v3", "qwen3_next"])

@@ -12,8 +12,9 @@ from transformers.masking_utils import causal_mask_function
 
 from hybrid_ops.models.paged_cache import HANDOVER, PagedLayer
 from hybrid_ops.models.pages import PageTables, Step
+from hybrid_ops.models.releases import PAGED, check_release
 from hybrid_ops.paged.attend import attention, mla
-from hybrid_ops.paged.errors import refuse
+from hybrid_ops.paged.errors import refuse, refusing
 
 NAME = "hybrid_paged"
 WHERE = "use_paged_attention"
@@ -118,7 +119,9 @@ def use_paged_attention(model: Any) -> Any:
     """Switch a transformers model to attention over pages; returns the model.
 
     Then `model.generate(..., cache=PagedCache(model.config))`. Layers with a sliding window, a soft cap or any mask but causal
-    with padding are refused.
+    with padding are refused, and releases of transformers other than 5.24.
     """
+    with refusing():
+        check_release(f"paged.{WHERE}", PAGED)
     model.set_attn_implementation(register())
     return model

@@ -8,8 +8,9 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 from hybrid_ops.models.pages import PageTables, Step
+from hybrid_ops.models.releases import PAGED, check_release
 from hybrid_ops.paged.appending import append
-from hybrid_ops.paged.errors import refuse
+from hybrid_ops.paged.errors import refuse, refusing
 
 WHERE = "PagedCache"
 HANDOVER = "hybrid_paged"  # keyword under which an update reaches the attention function
@@ -19,6 +20,8 @@ class PagedLayer(CacheLayerMixin):
     """Pools [P, page, H, D] of one attention layer. `update` only counts: the attention function, which knows the padding, writes."""
 
     is_sliding = False
+    is_croppable = True
+    supports_early_init = False
 
     def __init__(self, tables: PageTables) -> None:
         super().__init__()
@@ -38,7 +41,10 @@ class PagedLayer(CacheLayerMixin):
         """Take over new keys and values [B, H, T, D]; they come back, and the layer travels to the attention function."""
         forwarded = kwargs.get("kwargs")
         if forwarded is None:
-            got, allowed = "an attention layer that does not share its keyword arguments", "transformers 5.24"
+            got, allowed = (
+                "an attention layer that keeps its keyword arguments",
+                "one that hands them to update",
+            )
             raise refuse(WHERE, "model", "cannot reach the attention function", got, allowed)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -54,7 +60,8 @@ class PagedLayer(CacheLayerMixin):
         valid = None if mask is None else mask[:, -tokens:]
         step = self.tables.step(self.seen - tokens, batch, tokens, valid, self.new[0])
         self._grow(step.plan.host.pages)
-        rows = [new.transpose(1, 2).flatten(0, 1) for new in self.new]
+        # Detached: attention refuses the backward pass, so that no gradient is left out without a word.
+        rows = [new.detach().transpose(1, 2).flatten(0, 1) for new in self.new]
         if step.rows is not None:
             rows = [row[step.rows] for row in rows]
         key, value = (row.contiguous() for row in rows)
@@ -90,6 +97,21 @@ class PagedLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         return -1
 
+    def _only_together(self, call: str) -> Any:
+        return refuse(WHERE, call, "layers share their pages", "a call on one layer", f"PagedCache.{call}")
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        raise self._only_together("reorder_cache")
+
+    def crop(self, tokens_to_remove: int) -> None:
+        raise self._only_together("crop")
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        raise self._only_together("batch_repeat_interleave")
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        raise self._only_together("batch_select_indices")
+
     def reset(self) -> None:
         self.seen, self.new, self.is_initialized = 0, None, False
         self.keys = self.values = None
@@ -107,10 +129,13 @@ class PagedCache(Cache):
         pages: pages of each layer's pool; None: pools grow.
 
     Raises:
-        PagedError: a model with layers that pages do not serve (sliding window, chunked).
+        PagedError: a model with layers that pages do not serve (sliding window, chunked), a release of transformers that does
+            not hand an attention layer's keyword arguments to its cache (before 5.24).
     """
 
     def __init__(self, config: Any, page_size: int = 16, pages: int | None = None) -> None:
+        with refusing():
+            check_release(f"paged.{WHERE}", PAGED)
         self.tables = PageTables(page_size, pages)
         layers = DynamicCache(config=config).layers
         for i, layer in enumerate(layers):
@@ -134,10 +159,82 @@ class PagedCache(Cache):
         for layer in self._paged():
             layer.copy_pages(source, target)
 
+    def _select(self, sequences: list[int]) -> None:
+        if self.tables.tables:
+            self.tables.select(sequences, self._copy)
+
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Beam search: sequence i goes on as beam_idx[i]; whole pages are shared, not copied."""
-        for layer in self.layers:
-            if not isinstance(layer, PagedLayer):
-                layer.reorder_cache(beam_idx)
-        if self.tables.tables:
-            self.tables.select(beam_idx.tolist(), self._copy)
+        chosen = self._sequences("beam_idx", beam_idx)
+        for layer in self._others():
+            layer.reorder_cache(beam_idx)
+        self._select(chosen)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Every sequence `repeats` times, next to each other; whole pages are shared, not copied."""
+        if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
+            raise refuse(WHERE, "repeats", "not a number of copies", repr(repeats), "1 or more")
+        for layer in self._others():
+            if not hasattr(layer, "batch_repeat_interleave"):
+                raise self._unserved(layer, "batch_repeat_interleave")
+        for layer in self._others():
+            layer.batch_repeat_interleave(repeats)
+        self._select([s for s in range(len(self.tables.tables)) for _ in range(repeats)])
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Go on with the sequences `indices` (numbers, or bool [B]) only; pages of the others become free."""
+        chosen = self._sequences("indices", indices)
+        for layer in self._others():
+            if not hasattr(layer, "batch_select_indices"):
+                raise self._unserved(layer, "batch_select_indices")
+        for layer in self._others():
+            layer.batch_select_indices(indices)
+        self._select(chosen)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last -tokens_to_remove columns, as assisted decoding does; pages that nobody needs become free.
+
+        Args:
+            tokens_to_remove: 0 or less, at least -get_seq_length().
+
+        Raises:
+            PagedError: a positive or too large number, or a model with linear attention, whose states have no way back.
+        """
+        n, seen = tokens_to_remove, self.tables.columns
+        if not isinstance(n, int) or isinstance(n, bool) or not -seen <= n <= 0:
+            raise refuse(
+                WHERE, "tokens_to_remove", "not a number of tokens to forget", repr(n), f"{-seen}..0"
+            )
+        if n == 0:
+            return
+        for layer in self._others():
+            raise self._unserved(layer, "crop")
+        self.tables.crop(-n, self._copy)
+        for layer in self._paged():
+            layer.seen += n
+
+    def _others(self) -> list[Any]:
+        return [layer for layer in self.layers if not isinstance(layer, PagedLayer)]
+
+    def _unserved(self, layer: Any, call: str) -> Exception:
+        got = f"a layer of {type(layer).__name__}"
+        return refuse(WHERE, call, "not every layer can", got, "models with attention layers only")
+
+    def _sequences(self, name: str, given: Any) -> list[int]:
+        """Sequences of the batch that `given` names."""
+        batch = len(self.tables.tables)
+        if not isinstance(given, torch.Tensor) or given.dim() != 1 or given.is_floating_point():
+            got = (
+                f"rank {given.dim()}, {given.dtype}"
+                if isinstance(given, torch.Tensor)
+                else type(given).__name__
+            )
+            raise refuse(
+                WHERE, name, "not sequences of the batch", got, "one axis of whole numbers, or bool [B]"
+            )
+        chosen = given.nonzero().flatten().tolist() if given.dtype is torch.bool else given.tolist()
+        if batch and (
+            any(not 0 <= s < batch for s in chosen) or (given.dtype is torch.bool and len(given) != batch)
+        ):
+            raise refuse(WHERE, name, "not sequences of the batch", given.tolist(), f"0..{batch - 1}")
+        return chosen

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from hybrid_ops.paged.device_plan import DevicePlan
@@ -12,6 +14,7 @@ from hybrid_ops.paged.errors import refuse
 from hybrid_ops.paged.host_plan import HostPlan
 
 WHERE = "PagedCache"
+Copy = Callable[[list[int], list[int]], None]  # copies pages in the pools of every layer: from, to
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,22 @@ class PageTables:
         self.pages = self.fixed or 0
         self.tables: list[list[int]] = []
         self.lengths: list[int] = []
+        self.valid = np.zeros((0, 0), bool)  # [B, columns]: False where a column is padding
         self._free: list[int] = list(range(self.pages))[::-1]
         self._step: Step | None = None
 
     def _take(self) -> int:
         if not self._free:
-            if self.fixed is not None:
-                raise refuse(WHERE, "pages", "every page is taken", self.fixed, "more pages, or None to grow")
+            assert self.fixed is None
             grown = max(8, 2 * self.pages)
             self._free = list(range(self.pages, grown))[::-1]
             self.pages = grown
         return self._free.pop()
+
+    def _hold_room(self, pages: int) -> None:
+        """Refuse to take more pages than are free, before the first of them is taken."""
+        if self.fixed is not None and pages > len(self._free):
+            raise refuse(WHERE, "pages", "every page is taken", self.fixed, "more pages, or None to grow")
 
     def step(self, start: int, batch: int, tokens: int, valid: torch.Tensor | None, at: torch.Tensor) -> Step:
         """The schedule of `tokens` new columns behind `start`; the same object for every layer of a step.
@@ -66,39 +74,56 @@ class PageTables:
             return known
         if not self.tables:
             self.tables, self.lengths = [[] for _ in range(batch)], [0] * batch
+            self.valid = np.zeros((batch, 0), bool)
         if batch != len(self.tables):
             raise refuse(WHERE, "batch", "other batch size than before", batch, len(self.tables))
-        counts = [tokens] * batch if valid is None else valid.sum(1).tolist()
+        new = np.ones((batch, tokens), bool) if valid is None else valid.cpu().numpy()
+        counts = new.sum(1).tolist()
+        grown = [length + count for length, count in zip(self.lengths, counts, strict=True)]
+        needs = [-(-length // self.page_size) for length in grown]
+        self._hold_room(sum(need - len(table) for need, table in zip(needs, self.tables, strict=True)))
+        self.valid = np.concatenate([self.valid[:, :start], new], axis=1)
         ids = [b for b, count in enumerate(counts) for _ in range(count)]
         positions = [self.lengths[b] + i for b, count in enumerate(counts) for i in range(count)]
-        for b, count in enumerate(counts):
-            self.lengths[b] += count
-            while len(self.tables[b]) * self.page_size < self.lengths[b]:
-                self.tables[b].append(self._take())
+        self.lengths = grown
+        for table, need in zip(self.tables, needs, strict=True):
+            table += [self._take() for _ in range(need - len(table))]
         # A batch of padding only still needs a pool.
         host = HostPlan(self.page_size, max(1, self.pages), self.tables, self.lengths, ids, positions)
         rows = None if valid is None else valid.reshape(-1).nonzero().reshape(-1)
         self._step = Step(start, tokens, DevicePlan.upload(host, at), rows)
         return self._step
 
-    def select(self, sequences: Sequence[int], copy: Callable[[list[int], list[int]], None]) -> None:
-        """Sequence i goes on as a copy of sequences[i]: whole pages are shared, a page in use is copied.
+    @property
+    def columns(self) -> int:
+        """Columns of the batch so far, padding included."""
+        return self.valid.shape[1]
 
-        `copy(from, to)` copies pages in the pools of every layer.
-        """
-        tables = [list(self.tables[s]) for s in sequences]
-        lengths = [self.lengths[s] for s in sequences]
-        kept = {page for table in tables for page in table}
-        self._free += sorted({page for table in self.tables for page in table} - kept, reverse=True)
-        used: set[int] = set()
+    def select(self, sequences: Sequence[int], copy: Copy) -> None:
+        """Sequence i goes on as a copy of sequences[i]: whole pages are shared, a page in use is copied."""
+        self.lengths = [self.lengths[s] for s in sequences]
+        self.valid = self.valid[list(sequences)]
+        self._go_on([list(self.tables[s]) for s in sequences], copy)
+
+    def crop(self, columns: int, copy: Copy) -> None:
+        """Forget the last `columns` columns; pages that no sequence needs any more are free, one written next is copied if shared."""
+        gone = self.valid[:, self.columns - columns :].sum(1).tolist()
+        self.lengths = [length - n for length, n in zip(self.lengths, gone, strict=True)]
+        self.valid = self.valid[:, : self.columns - columns]
+        needs = [-(-length // self.page_size) for length in self.lengths]
+        self._go_on([table[:need] for table, need in zip(self.tables, needs, strict=True)], copy)
+
+    def _go_on(self, tables: list[list[int]], copy: Copy) -> None:
+        """Take over `tables`: free what only the old ones hold, and give each page that is not full one owner."""
+        holders = Counter(page for table in tables for page in table)
+        self._free += sorted({page for table in self.tables for page in table} - set(holders), reverse=True)
         moves: tuple[list[int], list[int]] = ([], [])
-        for table, length in zip(tables, lengths, strict=True):
-            if length % self.page_size and table[-1] in used:
+        for table, length in zip(tables, self.lengths, strict=True):
+            if length % self.page_size and holders[table[-1]] > 1:
+                holders[table[-1]] -= 1
                 moves[0].append(table[-1])
                 table[-1] = self._take()
                 moves[1].append(table[-1])
-            if length % self.page_size:
-                used.add(table[-1])
-        self.tables, self.lengths, self._step = tables, lengths, None
+        self.tables, self._step = tables, None
         if moves[0]:
             copy(*moves)
