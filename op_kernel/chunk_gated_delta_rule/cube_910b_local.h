@@ -26,7 +26,9 @@ class Local {
  public:
     // fp32 [64, 64], used one after the other as the comments at their uses say.
     FloatTensor scores, cross, decay, inverse;
-    FloatTensor state;      // [rows, keyPitch]
+    FloatTensor
+        product;        // of the inverse: the one of them that is free then and read beside it in no conflict
+    FloatTensor state;  // [rows, keyPitch]
     FloatTensor scratch;    // room for the four matrices as one piece
     FloatTensor column[2];  // [64], each in a block of its own
     uint32_t columnStride;  // blocks: apart from the rows that they are multiplied with, where there is room
@@ -54,6 +56,7 @@ class Local {
             decay = state[2 * kMatrix];
             inverse = scratch[2 * kMatrix];
         }
+        product = resident ? decay : cross;
         Reserve(pipe, constants_, mask, 2 * kMatrix + kDiagonal);
         identity = mask[kMatrix];
         diagonal = mask[2 * kMatrix];

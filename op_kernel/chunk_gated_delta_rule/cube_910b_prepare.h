@@ -30,6 +30,7 @@ class Prepare {
         Rates();
         Gates(local_.last[place]);
         Decay();
+        Order<HardEvent::MTE2_V>();
         Scores();
         const GlobalTensor<T> operands = Shared<T>(layout_.Operands(place, unit));
         PipeBarrier<PIPE_MTE3>();  // the operands of the chunk before the last are overwritten
@@ -72,7 +73,7 @@ class Prepare {
         return tensor;
     }
 
-    // Scores, betas and gates of the chunk; rows and columns beyond it are 0.
+    // Betas and gates of the chunk, its scores on their way; rows and columns beyond it are 0.
     __aicore__ inline void Load(const Chunk& c, uint32_t head, uint32_t place, uint32_t unit) {
         const uint32_t n = c.count;
         if (n != kChunk) {
@@ -84,10 +85,12 @@ class Prepare {
         const uint64_t first = uint64_t(c.token) * t_.valueHeads + head;
         LoadRows(local_.betaStage, beta_[first], n, 1, t_.valueHeads, 16);
         if (t_.hasGate) LoadRows(local_.gateStage, gate_[first], n, 1, t_.valueHeads, 8);
+        const event_t gates = static_cast<event_t>(GetTPipePtr()->FetchEventID(HardEvent::MTE2_V));
+        AscendC::SetFlag<HardEvent::MTE2_V>(gates);
         const GlobalTensor<float> scores = Shared<float>(layout_.Scores(place, unit));
         LoadRows(local_.scores, scores, n, n, kChunk, kChunk);
         LoadRows(local_.cross, scores[kMatrix], n, n, kChunk, kChunk);
-        Order<HardEvent::MTE2_V>();
+        AscendC::WaitFlag<HardEvent::MTE2_V>(gates);
     }
 
     // row[kBeta] <- beta
@@ -200,7 +203,7 @@ class Prepare {
         for (uint32_t j = 0; j + 1 < n; ++j) {
             const uint32_t below = j + 1, rows = n - below, first = below / 8 * 8;
             const FloatTensor column = local_.column[j & 1][(below - first) * local_.columnStride * 8],
-                              product = local_.decay[below * kChunk];
+                              product = local_.product[below * kChunk];
             AscendC::Mul(product, local_.inverse[j * kChunk], column, uint64_t(kFloatLanes), uint8_t(rows),
                          AscendC::BinaryRepeatParams(1, 1, 0, 8, 0, uint8_t(local_.columnStride)));
             if (below + 1 < n) Broadcast(below);

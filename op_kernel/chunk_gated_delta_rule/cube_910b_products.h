@@ -59,6 +59,7 @@ class Products {
             s.weighed[0] = s.keys;
             s.weighed[1] = {s.operands[2 * kReadOperand].data, kChunk};
             s.loaded = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE2_MTE1>());
+            s.complete = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE2_MTE1>());
             s.used = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE1_MTE2>());
             for (uint32_t j = 0; j < 2; ++j) {
                 s.stored[j] = static_cast<event_t>(pipe.AllocEventID<HardEvent::FIX_MTE1>());
@@ -79,6 +80,7 @@ class Products {
         for (uint32_t i = 0; i < kUnits; ++i) {
             AscendC::WaitFlag<HardEvent::MTE1_MTE2>(sets_[i].used);
             pipe.ReleaseEventID<HardEvent::MTE2_MTE1>(sets_[i].loaded);
+            pipe.ReleaseEventID<HardEvent::MTE2_MTE1>(sets_[i].complete);
             pipe.ReleaseEventID<HardEvent::MTE1_MTE2>(sets_[i].used);
             for (uint32_t j = 0; j < 2; ++j) pipe.ReleaseEventID<HardEvent::FIX_MTE1>(sets_[i].stored[j]);
         }
@@ -102,10 +104,8 @@ class Products {
                 }
             }
             Score(work, 0);
-            for (uint32_t i = 0; i < work.chunks; ++i) {
-                if (i + 1 < work.chunks) Score(work, i + 1);
-                Run(work, i);
-            }
+            Score(work, 1);
+            for (uint32_t i = 0; i < work.chunks; ++i) Run(work, i);
             Signal<PIPE_FIX>(kDone);
         }
     }
@@ -117,6 +117,7 @@ class Products {
         CubeMatrix<T> operands[2 * kOperands], diagonals[2 * kWholeDiagonals];
         CubeMatrix<T> weighed[2], last[2];  // D K; exp(G_last) times one block of the identity
         event_t loaded, used, stored[2];
+        event_t complete;  // unless the state is resident: `loaded` are keys and state, this the rest
         CubeUnit::Result results[2];  // one per event of `stored`
         uint32_t rows, width;         // of the state, and padded
         uint32_t tokens, parts;       // of the chunk; of the state: the initial one has one part
@@ -164,6 +165,7 @@ class Products {
         AscendC::SetFlag<HardEvent::MTE1_MTE2>(s.used);
     }
     __aicore__ inline void Score(const Work& work, uint32_t index) {
+        if (index >= work.chunks) return;
         const uint32_t units = work.SharedKey(t_) ? 1 : work.units;
         for (uint32_t u = 0; u < units; ++u) LoadScored(sets_[u], work, index, u);
         AscendC::PipeBarrier<PIPE_FIX>();
@@ -187,13 +189,16 @@ class Products {
         if (index + 1 < work.chunks) LoadScored(scoring_, work, index + 1, 0);
     }
 
-    // Everything but the state.
-    __aicore__ inline void Load(Set& s, const Work& work, const Chunk& c, uint32_t u) {
+    __aicore__ inline void LoadKeys(Set& s, const Work& work, const Chunk& c, uint32_t u) {
         const Unit unit(t_, work.unit + u);
         s.rows = unit.rows;
         s.width = unit.Padded();
         AscendC::WaitFlag<HardEvent::MTE1_MTE2>(s.used);
         LoadTokens(s.keys, key_, c, unit.key);
+    }
+    // Everything else but the state.
+    __aicore__ inline void LoadOperands(Set& s, const Work& work, const Chunk& c, uint32_t u) {
+        const Unit unit(t_, work.unit + u);
         LoadTokens(s.queries, query_, c, unit.key);
         const uint32_t width = t_.valueHeads * t_.valueDim;
         LoadMatrix(s.values, value_[uint64_t(c.token) * width + uint64_t(unit.head) * t_.valueDim + unit.row],
@@ -242,9 +247,16 @@ class Products {
         const uint32_t n = c.count, units = work.units, pitch = t_.valueHeads * t_.valueDim;
         Await(kPrepared);
         LoadConstants();
-        for (uint32_t u = 0; u < units; ++u) Load(sets_[u], work, c, u);
+        Score(work, index + 2);
         Await(kStateReady);
-        for (uint32_t u = 0; u < units; ++u) LoadState(sets_[u], u);
+        for (uint32_t u = 0; u < units; ++u) {
+            LoadKeys(sets_[u], work, c, u);
+            LoadState(sets_[u], u);
+        }
+        for (uint32_t u = 0; u < units; ++u) {
+            LoadOperands(sets_[u], work, c, u);
+            AscendC::SetFlag<HardEvent::MTE2_MTE1>(sets_[u].complete);
+        }
         for (uint32_t u = 0; u < units; ++u) ReadState(sets_[u], n);
         for (uint32_t u = 0; u < units; ++u) Split(sets_[u], sets_[u].mixed, n, sets_[u].width);
         for (uint32_t u = 0; u < units; ++u) Correct(sets_[u], n);
@@ -298,7 +310,8 @@ class Products {
         Set& s = sets_[u];
         s.tokens = work.At(index).count;
         s.parts = index == 0 ? 1 : 2;
-        Load(s, work, work.At(index), u);
+        LoadKeys(s, work, work.At(index), u);
+        LoadOperands(s, work, work.At(index), u);
         if (index == 0) LoadInitial(s, work, u);
         AscendC::SetFlag<HardEvent::MTE2_MTE1>(s.loaded);
         if (u + 1 == work.units) ++done_;
@@ -462,6 +475,7 @@ class Products {
     // delta <- v'
     __aicore__ inline void Correct(Set& s, uint32_t n) {
         AwaitParts(s);
+        AscendC::WaitFlag<HardEvent::MTE2_MTE1>(s.complete);
         s.results[0] = unit_.Begin();
         const CubeMatrix<T>* value = &s.operands[2 * kValueOperand];
         unit_.template AddBoth<false, true>(s.results[0], value[0], value[1], s.values, n, s.width, n, true);
