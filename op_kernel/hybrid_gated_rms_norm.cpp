@@ -43,14 +43,16 @@ class Kernel {
         pipe.InitBuffer(zQueue_, 2, elements * sizeof(T));
         pipe.InitBuffer(outQueue_, 2, elements * sizeof(T));
         pipe.InitBuffer(weightQueue_, 1, t_.dim * sizeof(WeightT));
-        Reserve(pipe, buffers_[0], wide_, elements);
-        Reserve(pipe, buffers_[1], gate_, elements);
+        // The gate and the weight are half a period of the banks off what they are multiplied with.
+        const uint32_t periods = hybrid_ops::RoundUp(elements, kBankPeriod);
+        Reserve(pipe, buffers_[0], wide_, periods + kBankPeriod / 2);
+        Reserve(pipe, buffers_[1], gate_, periods);
+        Reserve(pipe, buffers_[7], weight_, hybrid_ops::RoundUp(t_.dim, kBankPeriod));
         Reserve(pipe, buffers_[2], square_, elements);
         Reserve(pipe, buffers_[3], partial_, sums * kFloatBlock + kFloatLanes);
         Reserve(pipe, buffers_[4], level_[0], sums + kFloatLanes);
         Reserve(pipe, buffers_[5], level_[1], sums / 2 + kFloatLanes);
         Reserve(pipe, buffers_[6], column_, hybrid_ops::RoundUp(t_.tileRows, 8) * kFloatBlock);
-        Reserve(pipe, buffers_[7], weight_, t_.dim);
         Reserve(pipe, buffers_[8], one_, hybrid_ops::RoundUp(t_.tileRows, 8));
         if constexpr (!Soc::kBroadcast) {
             Reserve(pipe, buffers_[9], broadcast_, hybrid_ops::RoundUp(t_.tileRows, 8) * kFloatBlock);

@@ -23,6 +23,7 @@ namespace gated_norm {
 
 constexpr uint32_t kReservedBytes = 8192 + 1024;  // the framework's own, and rounding of buffers
 constexpr uint32_t kLanes = 64;                   // fp32 lanes of a repeat
+constexpr uint32_t kBankPeriod = 128;             // fp32 elements after which local memory's banks repeat
 constexpr uint32_t kMaxTileElements = 8192;       // larger tiles only delay the first store
 constexpr uint32_t kMinTileElements = 3072;       // smaller tiles have more latency than work
 constexpr uint32_t kOverlapTiles = 4;             // tiles that overlap moves with maths
@@ -41,7 +42,8 @@ inline uint32_t PieceSlots(uint32_t dim) {
 inline uint64_t LocalBytes(uint32_t tileRows, uint32_t dim) {
     const uint64_t elements = uint64_t(tileRows) * dim, sums = RoundUp(tileRows, 8) * PieceSlots(dim);
     const uint64_t statistics = (sums * 8 + sums + sums / 2 + RoundUp(tileRows, 8) + 4 * kLanes) * 4;
-    return elements * (6 * 2 + 3 * 4) + statistics + uint64_t(RoundUp(tileRows, 8)) * 2 * 32 + dim * 8 + 512;
+    return elements * (6 * 2 + 3 * 4) + statistics + uint64_t(RoundUp(tileRows, 8)) * 2 * 32 + dim * 8 + 512 +
+           4 * kBankPeriod * 4;
 }
 
 }  // namespace gated_norm
