@@ -71,6 +71,8 @@ class CubeKernel {
     }
 
  private:
+    static constexpr uint32_t kFlushRows = kChunkTokens / 4;
+
     struct Cursor {
         uint32_t index, sequence;  // of the item, of the sequence
         int64_t token, end;        // next token; end of the sequence
@@ -128,6 +130,8 @@ class CubeKernel {
         const uint64_t keyWidth = uint64_t(t_.keyHeads) * t_.keyDim, width = Width();
         const uint64_t at = uint64_t(chunk.token) * keyWidth + uint64_t(chunk.item.key) * t_.keyDim;
         if (rows == Rows::kKeys) {
+            Order<HardEvent::V_MTE2>();
+            gates_.Fetch(chunk);
             work_.cube.FillRows(to.tokens, key_[at], chunk.count, t_.keyDim, keyWidth,
                                 chunk.count < kChunkTokens);
         } else if (rows == Rows::kQueries) {
@@ -136,8 +140,6 @@ class CubeKernel {
             const uint64_t valueAt = uint64_t(chunk.token) * width + Column(chunk.item);
             work_.cube.FillRows(to.value, value_[valueAt], chunk.count, chunk.item.columns, width, true);
             work_.cube.Deliver();
-            Order<HardEvent::V_MTE2>();
-            gates_.Fetch(chunk);
         }
     }
 
@@ -149,6 +151,7 @@ class CubeKernel {
         CubePrepared &mine = work_.prepared[(next + 1) % 2], &ours = work_.prepared[next % 2];
         const bool passes = now != nullptr, prepares = then != nullptr;
         const bool large = passes && range_.Large(mine);
+        if (large) gates_.Spoil();
         if (large) range_.Shrink(old.value, mine, item_.columns);
         if (passes && (large || !sent_)) SendState();
         // Long gone: its flag is free for others.
@@ -156,56 +159,70 @@ class CubeKernel {
         if (prepares) Correlate(fresh);
         if (passes) {
             work_.cube.Await(mine.solveRead);  // sent last
-            FlushOut();
         }
-        if (prepares) gates_.Sum(*then, ours);
+        if (prepares) gates_.Complete(*then);
         if (passes) ReadState(old, mine);
         if (prepares) {
             gates_.Spread(ours);
             Unload(fresh, mine, *then);
         }
         Fetch(next + 1, Rows::kKeys);
+        const bool follows = prepares && chunks_[(next + 1) % 3].count != 0;
         if (passes) Solve(mine);
+        FlushSome();
         if (prepares) {
             Couple();
             inverse_.Start();
         }
-        if (passes) ReadOut(mine);
+        FlushSome();
         Fetch(next + 1, Rows::kQueries);
+        FlushSome();
         if (prepares) {
             inverse_.Substitute();
             inverse_.Try(0);
-            Attend(ours);
-            inverse_.Turn(0);
         }
+        if (passes) SendDelta();
+        if (prepares) {
+            Attend(ours);
+            if (follows) gates_.Begin(chunks_[(next + 1) % 3]);
+            inverse_.Turn(0, gates_);
+        }
+        if (passes) Update(mine);
+        FlushSome();
         if (passes) Decay(mine);
         Fetch(next + 1, Rows::kValues);
         if (prepares) {
             inverse_.Take(0);
             inverse_.Try(1);
+        }
+        if (passes) ReadOut(mine);
+        if (prepares) {
             unloaded_.Take(unloadedFlag_);
             range_.Measure(ours, then->item.columns);
-            inverse_.Turn(1);
-            Scale(ours.scaled);
+            inverse_.Turn(1, gates_);
+            Scale();
             inverse_.Take(1);
             inverse_.Try(2);
+            work_.Send(ours.scaled, work_.tokens, 2 * kChunkTokens * t_.keyDim);
         }
         const uint32_t pieces = passes ? StatePieces() : 0;
         for (uint32_t i = 0; i < pieces; i += 2) WriteState(mine, i);
-        if (prepares) inverse_.Turn(2);
+        if (prepares) inverse_.Turn(2, gates_);
         for (uint32_t i = 1; i < pieces; i += 2) WriteState(mine, i);
         if (prepares) {
             inverse_.Take(2);
             inverse_.Try(3);
         }
+        FlushOut();
         if (passes) RoundOut(*now, mine, large);
         if (large) range_.Restore(mine, item_.columns);
-        if (prepares) inverse_.Turn(3);
+        if (prepares) inverse_.Turn(3, gates_);
         sent_ = passes && prepares && !then->first;
         if (sent_) SendState();
         if (!prepares) return;
         inverse_.Take(3);
         PipeBarrier<PIPE_V>();
+        gates_.Next();
         ScaleRows(work_.square[0], gates_.minusBeta);
         work_.known.Take(ours.known);
         ours.growth = ours.rise.GetValue(0);
@@ -246,13 +263,12 @@ class CubeKernel {
         cube.Unload(range_.Values(), in.value, kChunkTokens * then.item.columns);
         unloadedFlag_ = unloaded_.Raise();
     }
-    // tile <- keys and queries, each row multiplied by its factor
-    __aicore__ inline void Scale(CubeTile& tile) {
+    // Keys and queries, each row multiplied by its factor.
+    __aicore__ inline void Scale() {
         const uint32_t elements = 2 * kChunkTokens * t_.keyDim;
         for (uint32_t c = 0; c < elements; c += 2 * kColumn) {
             AscendC::Mul(work_.tokens.data[c], work_.tokens.data[c], gates_.toEnd, int32_t(2 * kColumn));
         }
-        work_.Send(tile, work_.tokens, elements);
     }
     // square[0] <- -beta K K^T o E; minusBeta turns into what solveValue takes.
     __aicore__ inline void Couple() {
@@ -280,6 +296,7 @@ class CubeKernel {
         work_.states.rows = v;
         HalfTensor& front = work_.Begin(work_.front);
         PipeBarrier<PIPE_V>();
+        gates_.Next();
         AscendC::Cast(front, work_.state, AscendC::RoundMode::CAST_NONE, half);
         work_.Send(work_.states, work_.front, half);
         work_.SendBack(work_.states, work_.state[half], half, half);
@@ -297,10 +314,15 @@ class CubeKernel {
         work_.SendSum(work_.read, work_.readSum, n * v);
         work_.cube.Multiply(work_.deltaSum, {&mine.solveRead, true}, {&work_.read, false}, n, v, n, true);
     }
-    __aicore__ inline void ReadOut(CubePrepared& mine) {
+    __aicore__ inline void SendDelta() {
+        work_.SendSum(work_.delta, work_.deltaSum, kChunkTokens * item_.columns);
+    }
+    __aicore__ inline void Update(CubePrepared& mine) {
         const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns;
-        work_.SendSum(work_.delta, work_.deltaSum, n * v);
         work_.cube.Multiply(work_.stateSum, {&work_.delta, true}, {&mine.scaled, false}, v, k, n, false);
+    }
+    __aicore__ inline void ReadOut(CubePrepared& mine) {
+        const uint32_t n = kChunkTokens, v = item_.columns;
         work_.cube.Multiply(work_.outSum, {&mine.attention, false}, {&work_.delta, false}, n, v, n, true);
     }
     // S^T <- exp(G_n) S^T
@@ -323,6 +345,7 @@ class CubeKernel {
         const uint32_t some = all - at < CubeLanding(t_) ? all - at : CubeLanding(t_);
         work_.cube.Fetch(work_.landing, work_.stateSum, some, at, at + some == all);
         PipeBarrier<PIPE_V>();
+        gates_.Next();
         AscendC::Add(work_.state[at], work_.state[at], work_.landing, int32_t(some));
         if (mine.growth == 0.0f) return;
         PipeBarrier<PIPE_V>();
@@ -340,22 +363,30 @@ class CubeKernel {
         }
         HalfTensor& rows = work_.Begin(work_.out);
         PipeBarrier<PIPE_V>();
+        gates_.Next();
         AscendC::Muls(work_.landing, work_.landing, large ? t_.scale * CubeRange::kGrow : t_.scale,
                       int32_t(kChunkTokens * v));
         PipeBarrier<PIPE_V>();
+        gates_.Next();
         FromFractals(rows, work_.landing, kChunkTokens, v);
         if (large) range_.Spoil(rows, mine.forgets, v);
         rounded_ = chunk;
+        flushed_ = 0;
     }
-    // Where nothing waits for MTE3, which the store keeps for long.
+    // Stores the rows that stand ready, a quarter of a chunk at a time: MTE3 takes long, and what goes to the
+    // cube unit stands behind it.
+    __aicore__ inline void FlushSome() {
+        if (flushed_ >= rounded_.count) return;
+        const uint32_t v = rounded_.item.columns, left = rounded_.count - flushed_;
+        const uint32_t n = left < kFlushRows ? left : kFlushRows;
+        if (flushed_ == 0) Order<HardEvent::V_MTE3>();
+        StoreRows(out_[uint64_t(rounded_.token + flushed_) * Width() + Column(rounded_.item)],
+                  work_.out.data[flushed_ * v], n, v, Width(), v);
+        flushed_ += n;
+        if (flushed_ == rounded_.count) work_.out.moved = work_.moved.Raise();
+    }
     __aicore__ inline void FlushOut() {
-        if (rounded_.count == 0) return;
-        const uint32_t v = rounded_.item.columns;
-        Order<HardEvent::V_MTE3>();
-        StoreRows(out_[uint64_t(rounded_.token) * Width() + Column(rounded_.item)], work_.out.data,
-                  rounded_.count, v, Width(), v);
-        work_.out.moved = work_.moved.Raise();
-        rounded_.count = 0;
+        while (flushed_ < rounded_.count) FlushSome();
     }
 
     // rows [m, n] in fp16 <- src [m, n] in columns of fractals
@@ -431,12 +462,13 @@ class CubeKernel {
     }
 
     const Data t_;
-    CubeItem item_;       // whose state is at hand
-    uint32_t index_ = 0;  // of item_
-    Chunk chunks_[3];     // number n at n % 3: the one under way, the next one, the one being fetched
-    Chunk rounded_{};     // whose out rows are to be stored
-    uint32_t now_ = 0;    // number of the chunk under way
-    bool sent_ = false;   // the state before it is in L1
+    CubeItem item_;         // whose state is at hand
+    uint32_t index_ = 0;    // of item_
+    Chunk chunks_[3];       // number n at n % 3: the one under way, the next one, the one being fetched
+    Chunk rounded_{};       // whose out rows are to be stored
+    uint32_t flushed_ = 0;  // of these, already
+    uint32_t now_ = 0;      // number of the chunk under way
+    bool sent_ = false;     // the state before it is in L1
     Cursor ahead_;
     CubeWork work_;
     FlagPool<HardEvent::MTE1_V> unloaded_;

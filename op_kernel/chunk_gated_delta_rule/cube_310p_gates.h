@@ -65,55 +65,40 @@ class CubeGates {
         flags_.Release(pipe);
     }
 
-    // From what was fetched: minusBeta, G for Spread, the chunk's rise and swell. Uses square[1].
-    __aicore__ inline void Sum(const Chunk& chunk, CubePrepared& prepared) {
-        // Of square[1]: two halves of a ring, 32 rows of zeros ahead of each, then what the names say.
-        const FloatTensor scratch = work_.square[1];
-        const FloatTensor ring[2] = {scratch[kAhead], scratch[2 * kAhead + kTokens8]};
-        const FloatTensor wide = Wide(), peak = Rows(), beta8 = peak[kColumn - kTokens8];
-        flags_.Take(arrived_);
-        AscendC::Cast(wide, stagedBeta_, AscendC::RoundMode::CAST_NONE,
-                      kChunkTokens * CubeGateHeads(t_) + 16);
-        AscendC::Duplicate(scratch, 0.0f, int32_t(kAhead));
-        AscendC::Duplicate(scratch[kAhead + kTokens8], 0.0f, int32_t(kAhead));
-        PipeBarrier<PIPE_V>();
-        Pick(beta8, wide, betaAt_, chunk.count);
-        if (t_.hasGate) {
-            Pick(ring[0], stagedGate_, gateAt_, chunk.count);
-        } else {
-            AscendC::Duplicate(ring[0], 0.0f, int32_t(kTokens8));
-        }
-        PipeBarrier<PIPE_V>();
-        Widen(minusBeta, beta8, -1.0f);
-        AscendC::Maxs(ring[0], ring[0], kLeastGate, int32_t(kTokens8));
-        // Every step adds what stands 1, 2, 4 ... tokens ahead, and halves the search for the largest gate.
-        uint32_t now = 0, left = kTokens8 / 2;
-        for (uint32_t step = 1; step < kChunkTokens; step *= 2, now ^= 1, left /= 2) {
-            PipeBarrier<PIPE_V>();
-            const uint32_t ahead = now == 0 ? kAhead : 2 * kAhead + kTokens8;
-            const FloatTensor searched = step == 1 ? ring[0] : peak;
-            AscendC::Max(peak, searched, searched[left], int32_t(left));
-            AscendC::Add(ring[now ^ 1], ring[now], scratch[ahead - step * kFloatBlock], int32_t(kTokens8));
-        }
-        PipeBarrier<PIPE_V>();
-        const FloatTensor ramp = wide;
-        AscendC::Mins(prepared.rise, peak, kMostRise, int32_t(kFloatBlock));
-        PipeBarrier<PIPE_V>();
-        AscendC::Maxs(prepared.rise, prepared.rise, 0.0f, int32_t(kFloatBlock));
-        PipeBarrier<PIPE_V>();
-        AscendC::Mul(ramp, ramp_, prepared.rise, uint64_t(kFloatLanes), uint8_t(kTokens8 / kFloatLanes),
-                     AscendC::BinaryRepeatParams(1, 1, 0, 8, 8, 0));
-        PipeBarrier<PIPE_V>();
-        AscendC::Sub(Total(), Total(), ramp, int32_t(kTokens8));  // ring[0], after six steps
-        AscendC::Exp(prepared.swell, ramp[kTokens8 - kFloatBlock], int32_t(kFloatBlock));
-        PipeBarrier<PIPE_V>();
+    // Of what was fetched last, sums and rise for Spread, in square[1], in levels each of which waits for the
+    // one before. They stand beside other vector work, so that one barrier serves both; Spoil says that
+    // something else has used square[1].
+    __aicore__ inline void Begin(const Chunk& chunk) {
+        count_ = chunk.count;
+        level_ = 0;
+        spoilt_ = false;
     }
-    // work.decay, the other vectors and the chunk's decay, from what Sum left in square[1].
+    // One level, between two barriers of the caller.
+    __aicore__ inline void Next() {
+        if (level_ >= kLevels) return;
+        Level();
+        ++level_;
+    }
+    // All levels that are left, or once more.
+    __aicore__ inline void Complete(const Chunk& chunk) {
+        if (spoilt_) Begin(chunk);
+        PipeBarrier<PIPE_V>();
+        while (level_ < kLevels) {
+            Next();
+            PipeBarrier<PIPE_V>();
+        }
+        spoilt_ = true;
+    }
+    __aicore__ inline void Spoil() { spoilt_ = true; }
+    // work.decay, all vectors and the chunk's decay, rise and swell, from what the levels left.
     __aicore__ inline void Spread(CubePrepared& prepared) {
         const FloatTensor sum = Total(), last = sum[kTokens8 - kFloatBlock], wide = Wide(), rows = Rows();
         const FloatTensor columns = wide[kColumn + kFractal], start = work_.square[1];
         AscendC::Gather(columns, sum, byColumn_, uint32_t(0), kTiled);
         AscendC::Exp(prepared.whole, last, int32_t(kFloatBlock));
+        AscendC::Adds(prepared.rise, Limited(), 0.0f, int32_t(kFloatBlock));
+        AscendC::Adds(prepared.swell, Swelling(), 0.0f, int32_t(kFloatBlock));
+        Widen(minusBeta, Beta(), -1.0f);
         Widen(rows, sum, 1.0f);
         PipeBarrier<PIPE_V>();
         for (uint32_t c = 0; c < 4; ++c) {
@@ -156,6 +141,7 @@ class CubeGates {
 
     // exp(rise i) of row i, counted from 1, in a column [64, 16]. Uses square[1].
     __aicore__ inline FloatTensor Rise(float rise) {
+        Spoil();
         const FloatTensor powers = work_.square[1], column = powers[kTokens8];
         PipeBarrier<PIPE_V>();
         AscendC::Muls(powers, ramp_, rise, int32_t(kTokens8));
@@ -176,10 +162,55 @@ class CubeGates {
     static constexpr uint32_t kAhead = kTokens8 / 2;
     static constexpr uint32_t kTiled = kChunkTokens * 4;
 
-    // Parts of square[1], which Sum and Spread share: G [64, 8]; [64, 16] twice.
-    __aicore__ inline FloatTensor Total() const { return work_.square[1][kAhead]; }
+    // Parts of square[1]: two halves of a ring [64, 8], 32 rows of zeros ahead of each; G, the first of them
+    // at the end; [64, 16] twice, the latter with the largest gate, rise and swell in front, beta [64, 8]
+    // behind.
+    static constexpr uint32_t kRing[2] = {kAhead, 2 * kAhead + kTokens8};
+    __aicore__ inline FloatTensor Total() const { return work_.square[1][kRing[0]]; }
     __aicore__ inline FloatTensor Wide() const { return work_.square[1][2 * (kAhead + kTokens8)]; }
     __aicore__ inline FloatTensor Rows() const { return work_.square[1][kSquare - kColumn]; }
+    __aicore__ inline FloatTensor Beta() const { return Rows()[kColumn - kTokens8]; }
+    __aicore__ inline FloatTensor Limited() const { return Rows()[kTokens8 - 2 * kFloatBlock]; }
+    __aicore__ inline FloatTensor Swelling() const { return Rows()[kTokens8 - kFloatBlock]; }
+
+    static constexpr uint32_t kDoublings = 6;  // of the rows summed, up to a chunk
+    static constexpr uint32_t kLevels = kDoublings + 7;
+    __aicore__ inline void Level() {
+        const FloatTensor scratch = work_.square[1], wide = Wide(), peak = Rows();
+        if (level_ == 0) {
+            flags_.Take(arrived_);
+            AscendC::Cast(wide, stagedBeta_, AscendC::RoundMode::CAST_NONE,
+                          kChunkTokens * CubeGateHeads(t_) + 16);
+            AscendC::Duplicate(scratch, 0.0f, int32_t(kAhead));
+            AscendC::Duplicate(scratch[kAhead + kTokens8], 0.0f, int32_t(kAhead));
+        } else if (level_ == 1) {
+            Pick(Beta(), wide, betaAt_, count_);
+            if (t_.hasGate) {
+                Pick(Total(), stagedGate_, gateAt_, count_);
+            } else {
+                AscendC::Duplicate(Total(), 0.0f, int32_t(kTokens8));
+            }
+        } else if (level_ == 2) {
+            AscendC::Maxs(Total(), Total(), kLeastGate, int32_t(kTokens8));
+        } else if (level_ < 3 + kDoublings) {
+            // Adds what stands 1, 2, 4 ... tokens ahead, and halves the search for the largest gate.
+            const uint32_t i = level_ - 3, left = kTokens8 / 2 >> i, now = i & 1;
+            const FloatTensor searched = i == 0 ? Total() : peak;
+            AscendC::Max(peak, searched, searched[left], int32_t(left));
+            AscendC::Add(scratch[kRing[now ^ 1]], scratch[kRing[now]],
+                         scratch[kRing[now] - (kFloatBlock << i)], int32_t(kTokens8));
+        } else if (level_ == 3 + kDoublings) {
+            AscendC::Mins(Limited(), peak, kMostRise, int32_t(kFloatBlock));
+        } else if (level_ == 4 + kDoublings) {
+            AscendC::Maxs(Limited(), Limited(), 0.0f, int32_t(kFloatBlock));
+        } else if (level_ == 5 + kDoublings) {
+            AscendC::Mul(wide, ramp_, Limited(), uint64_t(kFloatLanes), uint8_t(kTokens8 / kFloatLanes),
+                         AscendC::BinaryRepeatParams(1, 1, 0, 8, 8, 0));
+        } else {
+            AscendC::Sub(Total(), Total(), wide, int32_t(kTokens8));
+            AscendC::Exp(Swelling(), wide[kTokens8 - kFloatBlock], int32_t(kFloatBlock));
+        }
+    }
     // The part of column c of the decays' fractals that is not above the diagonal's fractals.
     __aicore__ inline FloatTensor Below(uint32_t c) const {
         return work_.decay[c * (kColumn + kFractalElements)];
@@ -251,6 +282,8 @@ class CubeGates {
     FlagPool<HardEvent::MTE2_V> flags_;
     uint32_t arrived_ = kNoFlag;
     uint32_t betaAt_ = 0, gateAt_ = 0;
+    uint32_t count_ = 0, level_ = 0;  // of the chunk being summed: tokens, next level
+    bool spoilt_ = true;              // what the levels left is gone
 };
 
 }  // namespace cgdr
