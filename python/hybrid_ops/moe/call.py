@@ -69,6 +69,12 @@ def hold_whole(where: str, name: str, value: object) -> int:
     return value
 
 
+def hold_flag(where: str, name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise refuse(where, name, "wrong type", repr(value), "True or False")
+    return value
+
+
 def hold_number(where: str, name: str, value: object, allowed: str = "a number") -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise refuse(where, name, "not a number", repr(value), allowed)

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from .. import torch_ops
-from .call import hold_device, hold_floats, run
+from .. import check, torch_ops
+from .call import hold_device, hold_flag, hold_floats, run
 from .dispatched import DispatchedTokens
-from .errors import refuse
+from .errors import refuse, refusing
 from .routing import RoutingPlan, SigmoidGroupedOptions, SoftmaxOptions, route, route_sigmoid_grouped
 from .strategies import GroupedStrategy, strategy_of
 
@@ -61,14 +61,25 @@ class SwiGluExperts:
         self._pack(gate, up, down)
 
     @classmethod
-    def from_fused(cls, gate_up: torch.Tensor, down: torch.Tensor) -> SwiGluExperts:
-        """From gate_up [E, 2I, H], gate rows first: transformers' gate_up_proj and vLLM's w13; down [E, H, I]."""
+    def from_fused(
+        cls, gate_up: torch.Tensor, down: torch.Tensor, *, transposed: bool = False
+    ) -> SwiGluExperts:
+        """From gate_up [E, 2I, H], gate rows first: transformers' gate_up_proj and vLLM's w13; down [E, H, I].
+
+        With `transposed` from gate_up [E, H, 2I] and down [E, I, H], as grouped products x @ w take them (vLLM-Ascend).
+        """
         where = f"{cls.__name__}.from_fused"
+        hold_flag(where, "transposed", transposed)
         _hold_weights(where, {"gate_up": gate_up, "down": down})
-        experts, both, hidden = gate_up.shape
+        experts, both, hidden = gate_up.transpose(1, 2).shape if transposed else gate_up.shape
         if both % 2:
-            raise refuse(where, "gate_up", "an odd number of rows", both, "2I: gate, then up")
-        _hold_shape(where, "down", down, (experts, hidden, both // 2), "[E, H, I] of gate_up")
+            what = "columns" if transposed else "rows"
+            raise refuse(where, "gate_up", f"an odd number of {what}", both, "2I: gate, then up")
+        wanted, text = ((experts, both // 2, hidden), "[E, I, H]") if transposed else (
+            (experts, hidden, both // 2), "[E, H, I]")  # fmt: skip
+        _hold_shape(where, "down", down, wanted, f"{text} of gate_up")
+        if transposed:
+            gate_up, down = gate_up.transpose(1, 2), down.transpose(1, 2)
         made = cls.__new__(cls)
         if _missing(both // 2) or _missing(hidden):
             made._pack(gate_up[:, : both // 2], gate_up[:, both // 2 :], down)
@@ -137,14 +148,35 @@ class SwiGluExperts:
             raise refuse(where, name, "dtypes differ", got, allowed)
         hold_device(where, name, rows, self._gate.device)
 
-    def _forward(
-        self, where: str, input: torch.Tensor, plan: RoutingPlan, strategy: GroupedStrategy | str
-    ) -> torch.Tensor:
-        if plan.experts != self.experts:
-            raise refuse(where, "logits", "routed to other experts", f"E={plan.experts}", f"E={self.experts}")
+    def _hold_forward(
+        self, where: str, input: torch.Tensor, logits: torch.Tensor, strategy: object, soc: str | None
+    ) -> GroupedStrategy:
+        """What a later step would refuse, before the first runs."""
+        hold_floats(where, "logits", logits, 2)
+        if logits.shape[1] != self.experts:
+            got, allowed = f"E={logits.shape[1]}", f"E={self.experts}"
+            raise refuse(where, "logits", "routed to other experts", got, allowed)
         self._hold_input(where, "input", hold_floats(where, "input", input, 2))
+        if input.shape[0] != logits.shape[0]:
+            allowed = f"T={logits.shape[0]} of logits"
+            raise refuse(where, "input", "other number of tokens", input.shape[0], allowed)
+        hold_device(where, "logits", logits, input.device)
+        how = strategy_of(where, strategy)
+        if how is GroupedStrategy.CUBE and input.dtype is torch.float32:
+            allowed = "SCALAR, AUTO, or 16-bit weights"
+            raise refuse(where, "strategy", "the cube path takes no float32", "CUBE with float32", allowed)
+        if soc is not None:
+            op = check.find_op(EXPERTS)
+            with refusing():
+                family = check.find_soc(op, soc)
+            kinds, kind = op.input("expanded_x").dtypes[family], torch_ops.dtype_name(input)
+            if kind not in kinds:
+                raise refuse(where, "input", "dtype not available", kind, check.words(kinds), family)
+        return how
+
+    def _forward(self, input: torch.Tensor, plan: RoutingPlan, how: GroupedStrategy) -> torch.Tensor:
         tokens = plan.dispatch(input)
-        return tokens.combine(self.forward_dispatched_with_strategy(tokens, strategy))
+        return tokens.combine(self.forward_dispatched_with_strategy(tokens, how))
 
     def forward(
         self,
@@ -155,7 +187,8 @@ class SwiGluExperts:
         **where_to_run: Any,
     ) -> torch.Tensor:
         """Softmax routing of `logits` [T, E], dispatch of `input` [T, H], experts, combination: [T, H]."""
-        return self._forward("forward", input, route(logits, options, **where_to_run), strategy)
+        how = self._hold_forward("forward", input, logits, strategy, where_to_run.get("soc"))
+        return self._forward(input, route(logits, options, **where_to_run), how)
 
     def forward_sigmoid_grouped(
         self,
@@ -167,8 +200,9 @@ class SwiGluExperts:
         **where_to_run: Any,
     ) -> torch.Tensor:
         """As `forward`, with grouped sigmoid routing."""
-        plan = route_sigmoid_grouped(logits, bias, options, **where_to_run)
-        return self._forward("forward_sigmoid_grouped", input, plan, strategy)
+        where = "forward_sigmoid_grouped"
+        how = self._hold_forward(where, input, logits, strategy, where_to_run.get("soc"))
+        return self._forward(input, route_sigmoid_grouped(logits, bias, options, **where_to_run), how)
 
 
 def _hold_experts(where: str, experts: object) -> None:

@@ -11,7 +11,17 @@ from typing import Any
 import torch
 
 from .. import torch_ops
-from .call import hold_dense, hold_floats, hold_number, hold_numbers, hold_options, hold_rows, hold_whole, run
+from .call import (
+    hold_dense,
+    hold_flag,
+    hold_floats,
+    hold_number,
+    hold_numbers,
+    hold_options,
+    hold_rows,
+    hold_whole,
+    run,
+)
 from .dispatched import COMBINE, INIT, dispatch
 from .errors import refuse
 from .experts import SwiGluExperts
@@ -100,8 +110,7 @@ def select_experts(
     if hidden_states.shape[0] != router_logits.shape[0]:
         got, allowed = router_logits.shape[0], f"T={hidden_states.shape[0]} of hidden_states"
         raise refuse(where, "router_logits", "other number of tokens", got, allowed)
-    if not isinstance(renormalize, bool):
-        raise refuse(where, "renormalize", "wrong type", repr(renormalize), "True or False")
+    hold_flag(where, "renormalize", renormalize)
     groups = (1, 1)
     if use_grouped_topk:
         groups = (hold_whole(where, "num_expert_group", num_expert_group or 1),
