@@ -242,14 +242,17 @@ class VectorSide {
             AscendC::SetFlag<HardEvent::MTE2_V>(fetched_[i]);
         }
         if (share) PipeBarrier<PIPE_MTE3>();  // the state before the last chunk is overwritten
+        for (uint32_t at = 0; at < given; at += kPiece) {
+            const uint32_t count = given - at < kPiece ? given - at : kPiece;
+            AscendC::Mul(local_.state[at], local_.state[at], local_.last[updated_ & 1], uint64_t(kFloatLanes),
+                         uint8_t((count + kFloatLanes - 1) / kFloatLanes),
+                         AscendC::BinaryRepeatParams(1, 1, 0, 8, 8, 0));
+        }
+        PipeBarrier<PIPE_V>();
         for (uint32_t at = 0, i = 0; at < given; at += kPiece, ++i) {
             const uint32_t count = given - at < kPiece ? given - at : kPiece;
             const FloatTensor part = local_.state[at];
-            AscendC::Mul(part, part, local_.last[updated_ & 1], uint64_t(kFloatLanes),
-                         uint8_t((count + kFloatLanes - 1) / kFloatLanes),
-                         AscendC::BinaryRepeatParams(1, 1, 0, 8, 8, 0));
             AscendC::WaitFlag<HardEvent::MTE2_V>(fetched_[i]);
-            PipeBarrier<PIPE_V>();
             AscendC::Add(part, part, local_.scratch[at], int32_t(count));
             PipeBarrier<PIPE_V>();
             if (share) {

@@ -37,6 +37,8 @@ class Prepare {
         local_.StoreSplit(operands[2 * kScoreOperand * kMatrix], kMatrix, local_.cross, local_.decay,
                           kMatrix);
         PipeBarrier<PIPE_V>();
+        AscendC::Axpy(local_.seen, local_.cross, 0.0f, int32_t(kChunk));  // products with the first key
+        StoreDiagonals(operands[2 * kOperands * kMatrix], local_.last[place]);
         Invert(c.count);
         const uint64_t lanes = kFloatLanes;
         AscendC::Mul(local_.scores, local_.inverse, local_.row[kBeta], lanes, kChunk, Repeats::ByColumn());
@@ -46,7 +48,6 @@ class Prepare {
         static_assert(kReadOperand == kValueOperand + 1, "stored together");
         local_.StoreSplitTwo(operands[2 * kValueOperand * kMatrix], local_.scores, local_.decay);
         PipeBarrier<PIPE_V>();
-        StoreDiagonals(operands[2 * kOperands * kMatrix], local_.last[place]);
     }
 
  private:
@@ -197,7 +198,6 @@ class Prepare {
     // it.
     __aicore__ inline void Invert(uint32_t n) {
         AscendC::Cast(local_.inverse, local_.identity, AscendC::RoundMode::CAST_NONE, kMatrix);
-        AscendC::Axpy(local_.seen, local_.cross, 0.0f, int32_t(kChunk));  // products with the first key
         Broadcast(0);
         PipeBarrier<PIPE_V>();
         for (uint32_t j = 0; j + 1 < n; ++j) {
@@ -223,7 +223,7 @@ class Prepare {
     }
 
     __aicore__ inline void StoreDiagonals(const GlobalTensor<T>& diagonals, const FloatTensor& last) {
-        const FloatTensor &blocks = local_.scores, &ones = local_.decay;
+        const FloatTensor &blocks = local_.cross, &ones = local_.decay;
         AscendC::Cast(ones, local_.diagonal, AscendC::RoundMode::CAST_NONE, kDiagonal);
         PipeBarrier<PIPE_V>();
         AscendC::Mul(blocks[kQueryDiagonal * kDiagonal], ones, local_.row[kQueryScale], uint64_t(kFloatLanes),
