@@ -124,6 +124,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         "sum-once": {"rows": 3, "k": 3, "edits": [put("scales", 1.0), _large_and_ones], "expect": _expect_2050},
         "ones": {"rows": 9, "k": 8, "edits": [put("expanded_y", 1.0)], "expect": _expect_weights},
         **{f"T{t}": {"rows": t} for t in (0, 1, 16, 193)},
+        "T4096": {"rows": 4096, "width": 16},
         "T600-K6": {"rows": 600, "k": 6, "width": 16},
         **{f"K{k}": {"k": k} for k in (1, 3, 5, 7, 8, 10, 17, 64)},
         "K300": {"rows": 2, "k": 300},

@@ -258,12 +258,13 @@ def _settings() -> dict[str, dict[str, Any]]:
         "analytic-norm": {"edits": [_given([_LN])], **norm, "expect": partial(_expect, [[3, 2]], [[2 / 3, 1 / 3]])},
         "ties-all": {"k": 3, "edits": [put("x", 0.0)], "expect": partial(_expect, [[0, 1, 2]] * 5, [[1 / 8] * 3] * 5),
                      "report": "https://github.com/vllm-project/vllm/issues/52679"},
+        "ties-all-norm": {"k": 3, "edits": [put("x", 0.0)], **norm, "expect": partial(_expect, [[0, 1, 2]] * 5, [[1 / 3] * 3] * 5)},
         "ties-pair": {"edits": [_given([[0, 0, 0, 0], [1, 2, 2, 2], [1, 2, 2, 0], [-0.0, 0.0, -1, -1]])],
                       "expect": partial(_expect, [[0, 1], [1, 2], [1, 2], [0, 1]], None),
                       "report": "https://github.com/vllm-project/vllm/issues/54403"},
         "ties-best": {"k": 1, "edits": [_given([[1, 2, 2, 0]])], "expect": partial(_expect, [[1]], None)},
         "ties-many": {"rows": 40, "experts": 128, "k": 8, "edits": [_coarse], "expect": _expect_legal},
-        "ties-rounded": {"edits": [_given([[1.0, 1.0001, 0.0, 0.99]])], "expect": _expect_legal},
+        "ties-rounded": {"edits": [_given([[1.0, 1.0001, 0.0, 0.9]])], "expect": partial(_expect, [[0, 1]], None)},
         "ties-underflow": {"k": 4, "edits": [_given([[0.0, -200.0, -150.0, -inf, -300.0]])],
                            "expect": partial(_expect, [[0, 1, 2, 3]], [[1, 0, 0, 0]])},
         "bad-rows": {"edits": [_given([[1, nan, 2, 3], [3, 2, 1, 0], [1, inf, 2, 3], [-inf] * 4, [nan] * 4, [0, 1, 2, 3]])],
@@ -275,6 +276,8 @@ def _settings() -> dict[str, dict[str, Any]]:
                           "expect": _expect_legal},
         "minus-infinity": {"k": 4, "edits": [_given([[1, -inf, 0, -inf]])],
                            "expect": partial(_expect, [[0, 2, 1, 3]], [[0.7310586, 0.2689414, 0, 0]])},
+        "minus-infinity-k2": {"edits": [_given([[1, -inf, 0, -inf]])],
+                              "expect": partial(_expect, [[0, 2]], [[0.7310586, 0.2689414]])},
         "one-expert": {"experts": 1, "k": 1, "expect": partial(_expect, [[0]] * 5, [[1.0]] * 5)},
         "all-selected": {"experts": 60, "k": 60, "expect": partial(_expect_sum, 1.0)},
         "all-of-200": {"rows": 2, "experts": 200, "k": 200, **norm, "expect": partial(_expect_sum, 1.0)},
@@ -282,6 +285,9 @@ def _settings() -> dict[str, dict[str, Any]]:
                      "report": "https://github.com/vllm-project/vllm-ascend/issues/5310"}
            for e in (6, 16, 17, 31, 33, 60, 64, 96, 128, 160, 256, 384, 512, 1000, 2048)},
         **{f"T{t}": {"rows": t, "experts": 64, "k": 6, **norm, "expect": partial(_expect_sum, 1.0)} for t in (0, 1, 31, 1025)},
+        "T1024": {"rows": 1024, "experts": 8, **norm, "expect": partial(_expect_sum, 1.0)},
+        **{f"T{t}": {"rows": t, "experts": 16, **norm, "expect": partial(_expect_sum, 1.0),
+                     "report": "https://github.com/vllm-project/vllm-ascend/issues/11391"} for t in (2048, 4096)},
         "T-odd": {"rows": 131, "experts": 60, "k": 4, "expect": _expect_legal},
         "k1": {"rows": 9, "k": 1, **norm, "expect": partial(_expect_sum, 1.0)},
         # Rows too wide for tiles whose results fill a block: 310P cores must not share a cache line.
@@ -323,6 +329,8 @@ def _settings() -> dict[str, dict[str, Any]]:
                             "expect": partial(_expect, [[0, 1, 2, 3]] * 5, None)},
         "groups-best-two": {**_SIGMOID, "k": 2, "group_count": 2, "k_group": 1, "group_select_mode": 1,
                             "edits": [_given([[3, -9, -9, -9, 1, 1, -9, -9]])], "expect": partial(_expect, [[4, 5]], None)},
+        "groups-of-two": {**_SIGMOID, "rows": 9, "experts": 16, "k": 4, "bias": True, "group_count": 8, "k_group": 2,
+                          "group_select_mode": 1, "expect": _expect_legal},
         "groups-bad-rows": {**_V3, "rows": 9, "edits": [put("x", nan, (4, 250))], "expect": _expect_legal},
         "groups-ties": {**_V3, "rows": 24, "edits": [_coarse], "expect": _expect_legal},
         "deepseek-v3": {**_V3, "rows": 21, "expect": partial(_expect_sum, 2.5)},
@@ -380,7 +388,7 @@ _EVERY_COLUMN = (
 
 
 def cases(soc: str) -> list[Case]:
-    """Every case for one SoC family; the last dtype column has them all, the others what depends on the dtype."""
+    """Every case for one SoC family; the first dtype column has them all, the others what depends on the dtype."""
     listed = []
     for column in columns(OP, soc):
         prefix = column.prefix("gating")

@@ -143,6 +143,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         "repeated": {"rows": 3, "edits": [_given([[1, 1], [1, 0], [3, 3]])]},
         **{f"T{t}": {"rows": t, "experts": 8} for t in (0, 1, 16, 193)},
         "T700-E64": {"rows": 700, "k": 6, "experts": 64, "width": 16},
+        "T4096": {"rows": 4096, "experts": 8, "width": 8},
         "T1-K1": {"rows": 1, "k": 1, "experts": 1, "width": 1},
         **{f"H{h}": {"rows": 7, "width": h} for h in (1, 5, 8, 15, 16, 17, 31, 100, 2048, 7168)},
         "H5-T1": {"rows": 1, "width": 5},

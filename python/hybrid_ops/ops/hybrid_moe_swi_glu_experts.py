@@ -227,6 +227,9 @@ def _settings() -> dict[str, dict[str, Any]]:
         **{f"H{h}": {"hidden": h} for h in (16, 48, 80, 256, 272, 528)},
         **{f"I{i}": {"inner": i} for i in (16, 32, 64, 80, 272)},
         "H16-I16": {"hidden": 16, "inner": 16},
+        "qwen3-30b": {"counts": [1, 0, 2], "hidden": 2048, "inner": 768},
+        "H7168": {"counts": [2], "hidden": 7168, "inner": 32},
+        "I14336": {"counts": [0, 2], "hidden": 32, "inner": 14336},
         "no-expert-rows": {"lead": 2, "trail": 3, "expect": _expect_zero_rows(0, 1, 8, 9, 10)},
         "only-no-expert": {"counts": [0, 0], "trail": 5, "expect": _expect_zero_rows(*range(5))},
         "offset-beyond": {"edits": [put("expert_offsets", 1000.0, slice(3, None))]},
@@ -243,7 +246,7 @@ def _settings() -> dict[str, dict[str, Any]]:
 # Cases of the strategies that share the walk, the barrier and the epilogue with the first.
 _STRATEGY_CASES = (
     "decode", "apart", "two-empty", "contention", "last-only", "n15", "n16", "H272", "I80", "no-expert-rows",
-    "offset-beyond", "nan-row", "none", "cube-halves", "cube-rows",
+    "offset-beyond", "nan-row", "none", "cube-halves", "cube-rows", "qwen3-30b", "H7168", "I14336",
 )  # fmt: skip
 _WIDE_CASES = ("decode", "apart", "two-empty", "n5", "H272", "I80", "no-expert-rows", "nan-row")
 
