@@ -143,10 +143,11 @@ inline uint64_t FractalBytes(const PagedAttentionTilingData& t, bool split) {
     }
     return bytes + 1024;
 }
-// Bytes of L1: queries, two tiles of keys and values, two of weights.
+// Bytes of L1: queries (of two blocks where values are apart), two tiles of keys and values, two of weights.
 inline uint64_t FractalL1Bytes(const PagedAttentionTilingData& t) {
     const uint64_t keys = t.keyDim + t.ropeDim, values = t.ropeDim == 0 ? t.valueDim : 0;
-    return 2 * (t.blockRows * keys + 2 * t.tile * (keys + values) + 2 * uint64_t(t.blockRows) * t.tile);
+    const uint64_t queries = (t.ropeDim == 0 ? 2 : 1) * t.blockRows * keys;
+    return 2 * (queries + 2 * t.tile * (keys + values) + 2 * uint64_t(t.blockRows) * t.tile);
 }
 
 // Rows of a block, at most `most`: of all those that halving the largest one leads to, the one whose items,

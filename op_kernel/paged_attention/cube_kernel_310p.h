@@ -1,7 +1,8 @@
 // Paged attention on a combined core (ascend310p): products on the matrix unit, softmax on the vector unit.
 //
 // Per tile: scores = Q K^T, softmax, sums = P V. The matrix unit is one tile ahead: while the vector unit
-// works on the scores of a tile, the scores of the next and the sums of the one before are multiplied.
+// works on the scores of a tile, the scores of the next, also of another block, and the sums of the one
+// before are multiplied.
 #ifndef HYBRID_OPS_KERNEL_PAGED_ATTENTION_CUBE_KERNEL_310P_H_
 #define HYBRID_OPS_KERNEL_PAGED_ATTENTION_CUBE_KERNEL_310P_H_
 
@@ -26,11 +27,11 @@ class CubeKernel310p {
         walk_.Init(t_, a, uint32_t(AscendC::GetBlockIdx()), uint32_t(AscendC::GetBlockNum()));
         const uint32_t rows = t_.blockRows;
         cube_.Init(pipe, 2 * rows * t_.tile + rows * t_.valueDim,
-                   (rows + 2 * t_.tile) * t_.keyDim + 2 * t_.tile * t_.valueDim + 2 * rows * t_.tile);
-        cube_.Tile(queries_, rows, t_.keyDim);
+                   2 * (rows + t_.tile) * t_.keyDim + 2 * t_.tile * t_.valueDim + 2 * rows * t_.tile);
         cube_.Sum(sums_, rows * t_.valueDim);
         for (uint32_t i = 0; i < 2; ++i) {
             cube_.Sum(scores_[i], rows * t_.tile);
+            cube_.Tile(queries_[i], rows, t_.keyDim);
             cube_.Tile(weights_[i], rows, t_.tile);
             cube_.Tile(keys_[i], t_.tile, t_.keyDim);
             cube_.Tile(values_[i], t_.tile, t_.valueDim);
@@ -44,8 +45,28 @@ class CubeKernel310p {
 
     __aicore__ inline void Process(AscendC::TPipe& pipe) {
         ZeroQueries();
-        Block block;
-        while (walk_.Next(block)) Run(block);
+        Round rounds[3];
+        bool open = Next(rounds[0]), pending = false;
+        if (open) FillValues(rounds[0]);
+        for (uint32_t i = 0; open; ++i) {
+            const Round &round = rounds[i % 3], &before = rounds[(i + 2) % 3];
+            open = Next(rounds[(i + 1) % 3]);
+            Weigh(round);
+            if (pending) {
+                AddSums(before);
+                if (round.first) Finish(before);
+            }
+            // Before the product, which waits for the weights: moves to L1 wait for all products before them.
+            if (open) FillValues(rounds[(i + 1) % 3]);
+            if (!round.empty) {
+                cube_.Multiply(sums_, {&weights_[round.turn], false}, {&values_[round.turn], false},
+                               t_.blockRows, t_.valueDim, RoundUp(round.tile.rows, kSide), false);
+            }
+            pending = true;
+            if (open) continue;
+            AddSums(round);
+            Finish(round);
+        }
         cube_.Finish(sums_);
         cube_.Finish(scores_[0]);
         cube_.Finish(scores_[1]);
@@ -64,46 +85,53 @@ class CubeKernel310p {
         const uint32_t most = 2 * rows * t_.valueDim;
         for (uint32_t at = 0; at < rows * t_.keyDim; at += most) {
             const uint32_t left = rows * t_.keyDim - at;
-            cube_.Fill(queries_, zeros, left < most ? left : most, at);
+            for (CubeTile& tile : queries_) cube_.Fill(tile, zeros, left < most ? left : most, at);
         }
         Order<AscendC::HardEvent::MTE3_V>();
     }
 
-    __aicore__ inline void Run(const Block& block) {
-        PipeBarrier<PIPE_V>();
-        AscendC::Duplicate(total_, 0.0f, int32_t(t_.blockRows * t_.valueDim));
-        softmax_.Begin();
-        const int64_t begin = block.item.begin, end = block.item.end;
-        if (begin < end) FillQueries(block);
-        Tile tiles[2];
-        bool open = begin < end;
-        uint32_t done = 0;  // tiles whose scores went into the sums, or are about to
-        if (open) Scores(block, begin, tiles[0], 0);
-        for (uint32_t i = 0; open; ++i) {
-            const uint32_t turn = i % 2, phase = done % 2;
-            const Tile& tile = tiles[turn];
-            FillSlots(block, tile, values_[turn], value_, t_.valueDim);
-            const int64_t next = tile.begin + tile.count;
-            open = next < end;
-            if (open) Scores(block, next, tiles[turn ^ 1], turn ^ 1);
-            if (tile.rows == 0) continue;
-            Weigh(block, tile, turn, phase);
-            if (done != 0) Add(phase ^ 1);
-            cube_.Multiply(sums_, {&weights_[phase], false}, {&values_[turn], false}, t_.blockRows,
-                           t_.valueDim, RoundUp(tile.rows, kSide), false);
-            ++done;
+    // A tile of a block, or all of a block that has none.
+    struct Round {
+        const Block* block;
+        Tile tile;
+        uint32_t turn, state;
+        bool first, empty;
+    };
+
+    // The next round of this core, its scores being multiplied; false when there is none. The blocks of the
+    // two rounds before stay.
+    __aicore__ inline bool Next(Round& round) {
+        const bool more = inside_ && walk_.Find(blocks_[place_], at_, round.tile);
+        if (!more) {
+            place_ = (place_ + 1) % 3;
+            state_ ^= 1;
+            if (!walk_.Next(blocks_[place_])) return false;
+            inside_ = walk_.Find(blocks_[place_], blocks_[place_].item.begin, round.tile);
         }
-        if (done != 0) Add((done - 1) % 2);
+        round.first = !more;
+        round.empty = !inside_;
+        round.block = &blocks_[place_];
+        round.state = state_;
+        if (round.empty) return true;
+        at_ = round.tile.begin + round.tile.count;
+        round.turn = rounds_++ % 2;
+        if (round.first) FillRows(*round.block, queries_[round.state], query_, t_.keyDim);
+        Scores(round);
+        return true;
+    }
+
+    // The block whose last round this is, is done.
+    __aicore__ inline void Finish(const Round& round) {
+        softmax_.Select(round.state);
         const Part part{total_, 0, t_.blockRows};
         if (t_.merge) {
-            StorePartials(t_, block, part, softmax_, partials_);
+            StorePartials(t_, *round.block, part, softmax_, partials_);
         } else {
             softmax_.Normalize(total_, t_.valueDim / kSide);
-            StoreResults(t_, block, part, stage_.Out(), out_);
+            StoreResults(t_, *round.block, part, stage_.Out(), out_);
         }
     }
 
-    __aicore__ inline void FillQueries(const Block& block) { FillRows(block, queries_, query_, t_.keyDim); }
     __aicore__ inline void FillRows(const Block& block, CubeTile& tile, const GlobalTensor<half>& src,
                                     uint32_t columns) {
         stage_.Begin(tile, columns);
@@ -113,13 +141,12 @@ class CubeKernel310p {
         }
         stage_.End();
     }
-    // tile <- rows of the slots that the pool has; returns how many.
-    __aicore__ inline uint32_t FillSlots(const Block& block, const Tile& tile, CubeTile& to,
-                                         const GlobalTensor<half>& cache, uint32_t columns) {
+    // tile <- rows of the slots that the pool has
+    __aicore__ inline void FillSlots(const Block& block, const Tile& tile, CubeTile& to,
+                                     const GlobalTensor<half>& cache, uint32_t columns) {
         uint32_t rows = 0;
         if constexpr (kLayout == Layout::kNz) {
-            const uint32_t known = walk_.Known(block, tile.begin, tile.count);
-            cube_.BeginColumns(to, known, columns);
+            cube_.BeginColumns(to, tile.rows, columns);
         } else {
             stage_.Begin(to, columns);
         }
@@ -139,25 +166,29 @@ class CubeKernel310p {
         } else {
             stage_.End();
         }
-        return rows;
     }
 
-    // Loads the keys of the tile at `begin` and multiplies the queries with them.
-    __aicore__ inline void Scores(const Block& block, int64_t begin, Tile& tile, uint32_t turn) {
-        const int64_t left = block.item.end - begin;
-        tile.begin = begin;
-        tile.count = left < int64_t(t_.tile) ? uint32_t(left) : t_.tile;
-        tile.rows = FillSlots(block, tile, keys_[turn], key_, t_.keyDim);
-        if (tile.rows == 0) return;
-        const uint32_t columns = RoundUp(tile.rows, kSide), rows = t_.blockRows;
-        cube_.Multiply(scores_[turn], {&queries_, false}, {&keys_[turn], true}, rows, columns, t_.keyDim,
-                       false);
+    __aicore__ inline void FillValues(const Round& round) {
+        if (round.empty) return;
+        FillSlots(*round.block, round.tile, values_[round.turn], value_, t_.valueDim);
+    }
+    // Loads the keys of a round and multiplies the queries with them.
+    __aicore__ inline void Scores(const Round& round) {
+        CubeTile& keys = keys_[round.turn];
+        FillSlots(*round.block, round.tile, keys, key_, t_.keyDim);
+        cube_.Multiply(scores_[round.turn], {&queries_[round.state], false}, {&keys, true}, t_.blockRows,
+                       RoundUp(round.tile.rows, kSide), t_.keyDim, false);
     }
 
-    // weights_[phase] <- exponentials of the tile's scores, rounded.
-    __aicore__ inline void Weigh(const Block& block, const Tile& tile, uint32_t turn, uint32_t phase) {
+    // The round's weights <- exponentials of its scores, rounded.
+    __aicore__ inline void Weigh(const Round& round) {
+        softmax_.Select(round.state);
+        if (round.first) softmax_.Begin();
+        if (round.empty) return;
+        const Block& block = *round.block;
+        const Tile& tile = round.tile;
         const uint32_t columns = RoundUp(tile.rows, kSide), elements = t_.blockRows * columns;
-        cube_.Fetch(work_, scores_[turn], elements);
+        cube_.Fetch(work_, scores_[round.turn], elements);
         PipeBarrier<PIPE_V>();
         AscendC::Muls(work_, work_, t_.scale, int32_t(elements));
         PipeBarrier<PIPE_V>();
@@ -167,19 +198,29 @@ class CubeKernel310p {
         }
         PipeBarrier<PIPE_V>();
         LocalTensor<half> weights = weightQueue_.template AllocTensor<half>();
-        softmax_.Weigh(work_, weights.template ReinterpretCast<float>(), columns, phase);
+        softmax_.Weigh(work_, weights.template ReinterpretCast<float>(), columns, round.turn);
         AscendC::Cast(weights, work_, Soc::kNarrow, elements);
         weightQueue_.EnQue(weights);
         weights = weightQueue_.template DeQue<half>();
-        cube_.Fill(weights_[phase], weights, elements);
+        cube_.Fill(weights_[round.turn], weights, elements);
         weightQueue_.FreeTensor(weights);
     }
 
-    // total <- total * factors of `phase` + sums
-    __aicore__ inline void Add(uint32_t phase) {
+    // total <- total * factors of the round + its sums
+    __aicore__ inline void AddSums(const Round& round) {
         const uint32_t elements = t_.blockRows * t_.valueDim;
+        if (round.empty) {
+            AscendC::Duplicate(total_, 0.0f, int32_t(elements));
+            PipeBarrier<PIPE_V>();
+            return;
+        }
+        if (round.first) {
+            cube_.Fetch(total_, sums_, elements);
+            PipeBarrier<PIPE_V>();
+            return;
+        }
         const uint32_t line = t_.blockRows * kSide, most = t_.blockRows * t_.tile / line * line;
-        softmax_.Rescale(total_, t_.valueDim / kSide, phase);
+        softmax_.Rescale(total_, t_.valueDim / kSide, round.turn);
         for (uint32_t at = 0; at < elements; at += most) {
             const uint32_t some = elements - at < most ? elements - at : most;
             cube_.Fetch(work_, sums_, some, at, at + some == elements);
@@ -196,11 +237,15 @@ class CubeKernel310p {
     FractalSoftmax softmax_;
     GlobalTensor<half> query_, key_, value_, out_;
     GlobalTensor<float> partials_;
-    CubeTile queries_, weights_[2], keys_[2], values_[2];
+    CubeTile queries_[2], weights_[2], keys_[2], values_[2];
     CubeSum scores_[2], sums_;
     AscendC::TQue<AscendC::TPosition::VECOUT, 1> weightQueue_;
     Buffer buffers_[2];
     FloatTensor total_, work_;
+    Block blocks_[3];
+    int64_t at_ = 0;  // slot of the block at which its next tile begins
+    uint32_t place_ = 0, state_ = 0, rounds_ = 0;
+    bool inside_ = false;
 };
 
 }  // namespace paged
