@@ -126,3 +126,41 @@ def test_what_cannot_be_replaced_is_refused():
         install_moe(model)
     assert not any("forward" in vars(m) for m in model.modules())
     assert not is_router(experts)
+
+
+UNKNOWN = {
+    "bias": ({"has_bias": True}, "bias: experts of unknown form: got experts with bias"),
+    "layout": ({"is_transposed": True}, "layout: experts of unknown form: got transposed weights"),
+    "gate": ({"has_gate": False}, "gate: experts of unknown form: got no gate, or interleaved with up"),
+    "interleaved": (
+        {"is_concatenated": False},
+        "gate: experts of unknown form: got no gate, or interleaved with up",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_experts_of_another_form_are_refused(name):
+    changes, wanted = UNKNOWN[name]
+    model = small_moe("mixtral")
+    for attribute, value in changes.items():
+        setattr(next(m for m in model.modules() if is_experts(m)), attribute, value)
+    with pytest.raises(HybridOpsError) as caught:
+        install_moe(model, soc="ascend910b")
+    assert str(caught.value) == (
+        f"models: {wanted}; allowed gate_up_proj [E, 2I, H], down_proj [E, H, I], SiLU, no bias on ascend910b"
+    )
+    assert not any("forward" in vars(m) for m in model.modules())
+
+
+def test_shared_experts_and_their_gates_stay_the_models(soc):
+    """Only routers and experts are replaced; the shared expert runs as it is, once per block."""
+    model = small_moe("qwen3_next", CHIPS[soc])
+    calls = []
+    shared = [m for n, m in model.named_modules() if n.endswith("shared_expert")]
+    for module in shared:
+        module.register_forward_hook(lambda *_: calls.append(1))
+    with torch.no_grad(), moe_patched(model, soc=soc) as done, runtime.using(backend="reference"):
+        assert not set(done.experts + done.routers) & {m for s in shared for m in s.modules()}
+        model(torch.arange(3, 12)[None])
+    assert len(calls) == len(shared) > 0
