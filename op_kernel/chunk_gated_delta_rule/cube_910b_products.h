@@ -37,7 +37,8 @@ class Products {
         unit_.Init(pipe);
         const uint32_t rows = t_.valueStep, pitch = t_.keyPitch, wide = rows < pitch ? pitch : rows;
         const uint32_t tokens = 2 * pitch + rows + 2 * wide, scoring = resident_ ? 2 * kChunk * pitch : 0;
-        const uint32_t set = kChunk * tokens + 2 * rows * pitch + 2 * (kOperands + kWholeDiagonals) * kMatrix;
+        const uint32_t set =
+            kChunk * tokens + 2 * rows * pitch + 2 * (kOperands * kMatrix + kWholeDiagonals * kDiagonal);
         pipe.InitBuffer(
             l1_, (kUnits * (set + 2 * kFractal) + scoring + (resident_ ? kFractal : kMatrix)) * sizeof(T));
         used_ = 0;
@@ -52,12 +53,13 @@ class Products {
                 s.mixed[j] = Take(kChunk, wide);
             }
             for (uint32_t j = 0; j < 2 * kOperands; ++j) s.operands[j] = Take(kChunk, kChunk);
-            for (uint32_t j = 0; j < 2 * kWholeDiagonals; ++j) s.diagonals[j] = Take(kChunk, kChunk);
+            for (uint32_t j = 0; j < 2 * kWholeDiagonals; ++j) s.diagonals[j] = Take(16, kChunk);
             for (uint32_t j = 0; j < 2; ++j) s.last[j] = Take(16, 16);
             // As soon as the value operand and the read operand are used up.
             s.delta[1] = {s.operands[2 * kValueOperand].data, kChunk};
-            s.weighed[0] = s.keys;
-            s.weighed[1] = {s.operands[2 * kReadOperand].data, kChunk};
+            s.weighed[0] = {s.keys.data, pitch};
+            s.weighed[1] = {s.operands[2 * kReadOperand].data, pitch};
+            for (uint32_t j = 0; j < 2; ++j) s.scaled[j] = {s.mixed[j].data, pitch};
             s.loaded = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE2_MTE1>());
             s.complete = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE2_MTE1>());
             s.used = static_cast<event_t>(pipe.AllocEventID<HardEvent::MTE1_MTE2>());
@@ -111,11 +113,13 @@ class Products {
     }
 
  private:
-    // One unit in L1. `mixed`: R, then D v', then scaled queries.
+    // One unit in L1. `mixed`: R, then D v', then scaled queries; what comes of diagonal matrices is
+    // transposed.
     struct Set {
         CubeMatrix<T> keys, queries, values, state[2], mixed[2], delta[2];
         CubeMatrix<T> operands[2 * kOperands], diagonals[2 * kWholeDiagonals];
-        CubeMatrix<T> weighed[2], last[2];  // D K; exp(G_last) times one block of the identity
+        CubeMatrix<T> weighed[2], last[2];   // (D K)^T; exp(G_last) times one block of the identity
+        CubeMatrix<T> scaled[2], turned[2];  // `mixed` as (exp(G) scale Q)^T and as (D v')^T
         event_t loaded, used, stored[2];
         event_t complete;  // unless the state is resident: `loaded` are keys and state, this the rest
         CubeUnit::Result results[2];  // one per event of `stored`
@@ -193,6 +197,7 @@ class Products {
         const Unit unit(t_, work.unit + u);
         s.rows = unit.rows;
         s.width = unit.Padded();
+        for (uint32_t j = 0; j < 2; ++j) s.turned[j] = {s.mixed[j].data, s.width};
         AscendC::WaitFlag<HardEvent::MTE1_MTE2>(s.used);
         LoadTokens(s.keys, key_, c, unit.key);
     }
@@ -208,10 +213,8 @@ class Products {
             LoadMatrix(s.operands[j], operands[j * kMatrix], kChunk, kChunk, kChunk);
         }
         for (uint32_t j = 0; j < 2 * kWholeDiagonals; ++j) {
-            // Four blocks, from side by side to the diagonal of a matrix that is 0 elsewhere.
             const uint32_t at = 2 * kOperands * kMatrix + (j % 2 * kDiagonals + j / 2) * kDiagonal;
-            AscendC::DataCopy(s.diagonals[j].data, operands[at],
-                              AscendC::Nd2NzParams(4, 16, 16, 16, kChunk, kChunk, 1, kChunk * 16 + 256));
+            LoadMatrix(s.diagonals[j], operands[at], 16, kChunk, kChunk);
         }
         for (uint32_t j = 0; resident_ && j < 2; ++j) {
             const uint32_t at = 2 * kOperands * kMatrix + (j * kDiagonals + kStateDiagonal) * kDiagonal;
@@ -226,17 +229,11 @@ class Products {
         }
         AscendC::SetFlag<HardEvent::MTE2_MTE1>(s.loaded);
     }
-    // Off their diagonals the diagonal matrices are 0 from here on.
     __aicore__ inline void LoadConstants() {
         if (haveConstants_) return;
         haveConstants_ = true;
         const auto identity = Shared<T>(layout_.Identity());
         LoadMatrix(identity_, identity, identity_.height, identity_.height, kChunk);
-        for (uint32_t u = 0; u < kUnits; ++u) {
-            for (uint32_t j = 0; j < 2 * kWholeDiagonals; ++j) {
-                LoadMatrix(sets_[u].diagonals[j], identity, kChunk, kChunk, kChunk);
-            }
-        }
         AscendC::PipeBarrier<PIPE_MTE2>();
     }
 
@@ -262,12 +259,12 @@ class Products {
         for (uint32_t u = 0; u < units; ++u) Correct(sets_[u], n);
         for (uint32_t u = 0; u < units; ++u) Split(sets_[u], sets_[u].delta, n, sets_[u].width);
         for (uint32_t u = 0; u < units; ++u) Weigh(sets_[u], n);
-        for (uint32_t u = 0; u < units; ++u) Split(sets_[u], sets_[u].mixed, n, sets_[u].width);
+        for (uint32_t u = 0; u < units; ++u) Split(sets_[u], sets_[u].turned, sets_[u].width, n);
         AscendC::PipeBarrier<PIPE_FIX>();  // the updates of the last chunk are overwritten
         for (uint32_t u = 0; u < units; ++u) UpdateState(sets_[u], n, u);
         Signal<PIPE_FIX>(kUpdated);
         for (uint32_t u = 0; u < units; ++u) ScaleQueries(sets_[u], n);
-        for (uint32_t u = 0; u < units; ++u) Split(sets_[u], sets_[u].mixed, n, t_.keyPitch);
+        for (uint32_t u = 0; u < units; ++u) Split(sets_[u], sets_[u].scaled, t_.keyPitch, n);
         for (uint32_t u = 0; u < units; ++u) {
             const Unit unit(t_, work.unit + u);
             Output(sets_[u], n,
@@ -324,7 +321,7 @@ class Products {
             CorrectResident(*main);
             ScaleQueries(*main, main->tokens, 1);
             Split(*main, main->delta, main->tokens, main->width);
-            Split(*main, main->mixed, main->tokens, t_.keyPitch, 1);
+            Split(*main, main->scaled, t_.keyPitch, main->tokens, 1);
         } else {
             Settle();
         }
@@ -334,7 +331,7 @@ class Products {
         if (main != nullptr) StoreOutput(*main, work, index, u);
         if (next != nullptr) WeighKeys(*next);
         if (main != nullptr) Decay(*main);
-        if (next != nullptr) Split(*next, next->weighed, next->tokens, t_.keyPitch);
+        if (next != nullptr) Split(*next, next->weighed, t_.keyPitch, next->tokens);
         if (main != nullptr) Advance(*main, last, work, u);
         if (main != nullptr && !last) unsettled_ = main;
         if (last) Settle();
@@ -365,13 +362,12 @@ class Products {
                                             s.tokens, true);
         StoreHigh(s, s.mixed, s.tokens, t_.keyPitch, 1);
     }
-    // weighed <- D K
+    // weighed <- (D K)^T
     __aicore__ inline void WeighKeys(Set& s) {
-        const CubeMatrix<T>* decay = &s.diagonals[2 * kDecayDiagonal];
         s.results[0] = unit_.Begin();
-        unit_.template AddBoth<false, true>(s.results[0], decay[0], decay[1], s.keys, s.tokens, t_.keyPitch,
-                                            s.tokens, true);
-        StoreHigh(s, s.weighed, s.tokens, t_.keyPitch);
+        unit_.AddDiagonal(s.results[0], s.keys, &s.diagonals[2 * kDecayDiagonal], 2, t_.keyPitch, s.tokens,
+                          true);
+        StoreHigh(s, s.weighed, t_.keyPitch, s.tokens);
     }
     // delta <- v'
     __aicore__ inline void CorrectResident(Set& s) {
@@ -392,11 +388,11 @@ class Products {
     __aicore__ inline void MultiplyOutput(Set& s) {
         for (uint32_t i = 0; i < 2; ++i) AwaitParts(s, i);
         s.results[0] = unit_.Begin();
-        unit_.template AddBoth<false, false>(s.results[0], s.mixed[0], s.mixed[1], s.state[0], s.tokens,
-                                             s.width, t_.keyPitch, true);
+        unit_.template AddBoth<true, false>(s.results[0], s.scaled[0], s.scaled[1], s.state[0], s.tokens,
+                                            s.width, t_.keyPitch, true);
         if (s.parts > 1) {
-            unit_.template Add<false, false>(s.results[0], s.mixed[0], s.state[1], s.tokens, s.width,
-                                             t_.keyPitch);
+            unit_.template Add<true, false>(s.results[0], s.scaled[0], s.state[1], s.tokens, s.width,
+                                            t_.keyPitch);
         }
         AddSplit<true, true>(s.results[0], &s.operands[2 * kScoreOperand], s.delta, s.tokens, s.width,
                              s.tokens, false);
@@ -420,7 +416,7 @@ class Products {
     // state <- result + v'^T (D K), or to the final state if it was the last chunk
     __aicore__ inline void Advance(Set& s, bool last, const Work& work, uint32_t u) {
         const auto& r = s.results[0];
-        AddSplit<true, true>(r, s.delta, s.weighed, s.width, t_.keyPitch, s.tokens, false);
+        AddSplit<true, false>(r, s.delta, s.weighed, s.width, t_.keyPitch, s.tokens, false);
         AscendC::SetFlag<HardEvent::MTE1_MTE2>(s.used);
         if (!last) {
             StoreHigh(s, s.state, s.width, t_.keyPitch);
@@ -443,7 +439,7 @@ class Products {
                                  uint32_t slot = 0) {
         const auto& r = s.results[slot];
         AscendC::WaitFlag<HardEvent::FIX_MTE1>(s.stored[slot]);
-        if (resident_) {
+        if (resident_ || m > kChunk || n % kCubeSide != 0) {
             unit_.AddScaled(r, parts[0], identity_.data, m, n);
         } else {
             unit_.template Add<false, true>(r, identity_, parts[0], m, n, m);
@@ -482,35 +478,36 @@ class Products {
         AddSplit<false, true>(s.results[0], &s.operands[2 * kReadOperand], s.mixed, n, s.width, n, false);
         StoreHigh(s, s.delta, n, s.width);
     }
-    // mixed <- D v'
+    // turned <- (D v')^T
     __aicore__ inline void Weigh(Set& s, uint32_t n) {
         AwaitParts(s);
         s.results[0] = unit_.Begin();
-        AddSplit<false, true>(s.results[0], &s.diagonals[2 * kDecayDiagonal], s.delta, n, s.width, n, true);
-        StoreHigh(s, s.mixed, n, s.width);
+        const CubeMatrix<T>* decay = &s.diagonals[2 * kDecayDiagonal];
+        unit_.AddDiagonal(s.results[0], s.delta[0], decay, 2, s.width, n, true);
+        unit_.AddDiagonal(s.results[0], s.delta[1], decay, 1, s.width, n);
+        StoreHigh(s, s.turned, s.width, n);
     }
     // the update <- (D v')^T K
     __aicore__ inline void UpdateState(Set& s, uint32_t n, uint32_t u) {
         AwaitParts(s);
         s.results[0] = unit_.Begin();
-        unit_.template AddBoth<true, true>(s.results[0], s.mixed[0], s.mixed[1], s.keys, s.rows, t_.keyPitch,
-                                           n, true);
+        unit_.template AddBoth<false, true>(s.results[0], s.turned[0], s.turned[1], s.keys, s.rows,
+                                            t_.keyPitch, n, true);
         unit_.Ready(s.results[0]);
         unit_.StoreRows(Shared<float>(layout_.Update(u)), s.results[0], s.rows, t_.keyPitch, t_.keyPitch);
         unit_.End(s.results[0]);
     }
-    // mixed <- exp(G) scale Q
+    // scaled <- (exp(G) scale Q)^T
     __aicore__ inline void ScaleQueries(Set& s, uint32_t n, uint32_t slot = 0) {
-        const CubeMatrix<T>* scale = &s.diagonals[2 * kQueryDiagonal];
         s.results[slot] = unit_.Begin();
-        unit_.template AddBoth<false, true>(s.results[slot], scale[0], scale[1], s.queries, n, t_.keyPitch, n,
-                                            true);
-        StoreHigh(s, s.mixed, n, t_.keyPitch, slot);
+        unit_.AddDiagonal(s.results[slot], s.queries, &s.diagonals[2 * kQueryDiagonal], 2, t_.keyPitch, n,
+                          true);
+        StoreHigh(s, s.scaled, t_.keyPitch, n, slot);
     }
     __aicore__ inline void Output(Set& s, uint32_t n, const GlobalTensor<T>& out, uint32_t pitch) {
         AwaitParts(s);
         s.results[0] = unit_.Begin();
-        AddSplit<false, false>(s.results[0], s.mixed, s.state, n, s.width, t_.keyPitch, true);
+        AddSplit<true, false>(s.results[0], s.scaled, s.state, n, s.width, t_.keyPitch, true);
         AddSplit<true, true>(s.results[0], &s.operands[2 * kScoreOperand], s.delta, n, s.width, n, false);
         AscendC::SetFlag<HardEvent::MTE1_MTE2>(s.used);
         unit_.Ready(s.results[0]);

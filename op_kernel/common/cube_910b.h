@@ -231,6 +231,38 @@ class CubeUnit {
         AscendC::PipeBarrier<PIPE_M>();
         AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(used_[turn_]);
     }
+    // c[m, n] = A D with `first`, else c += A D, D the sum of `parts` diagonal matrices; `a` holds A^T, `b`
+    // for each part the blocks of 16 x 16 on the diagonal, one behind the other. Costs a quarter of a product
+    // of 64 x 64 matrices and no matrix of zeros.
+    template <typename T>
+    __aicore__ inline void AddDiagonal(const Result& c, const CubeMatrix<T>& a, const CubeMatrix<T>* b,
+                                       uint32_t parts, uint32_t m, uint32_t n, bool first = false) {
+        static_assert(sizeof(T) == 2, "columns of fractals are 16 wide");
+        constexpr uint32_t kOne = kFractalElements<T>;
+        const uint32_t high = RoundUp(m, kCubeSide) / kCubeSide, wide = RoundUp(n, kCubeSide) / kCubeSide;
+        turn_ ^= 1;
+        const uint32_t at = turn_ * (kOperandBytes / sizeof(T)), step = high * kOne;
+        const AscendC::LocalTensor<T> left = left_.template Get<T>()[at],
+                                      right = right_.template Get<T>()[at];
+        AscendC::WaitFlag<AscendC::HardEvent::M_MTE1>(used_[turn_]);
+        for (uint32_t j = 0; j < wide; ++j) {
+            cube::Fractals(left[j * step], a.data[j * kOne], high, a.height / kCubeSide, true);
+        }
+        for (uint32_t i = 0; i < parts; ++i)
+            cube::Fractals(right[i * wide * kOne], b[i].data, wide, 1, false);
+        AscendC::SetFlag<AscendC::HardEvent::MTE1_M>(loaded_[turn_]);
+        AscendC::WaitFlag<AscendC::HardEvent::MTE1_M>(loaded_[turn_]);
+        for (uint32_t i = 0; i < parts; ++i) {
+            AscendC::PipeBarrier<PIPE_M>();
+            for (uint32_t j = 0; j < wide; ++j) {
+                const uint32_t left16 = n - j * kCubeSide, k = left16 < kCubeSide ? left16 : kCubeSide;
+                const AscendC::MmadParams params(m == 1 ? 2 : m, kCubeSide, k, 0, false, first && i == 0);
+                AscendC::Mmad(c.data[j * step], left[j * step], right[(i * wide + j) * kOne], params);
+            }
+        }
+        AscendC::PipeBarrier<PIPE_M>();
+        AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(used_[turn_]);
+    }
     __aicore__ inline void Ready(const Result& c) {
         AscendC::SetFlag<AscendC::HardEvent::M_FIX>(summed_[c.half]);
         AscendC::WaitFlag<AscendC::HardEvent::M_FIX>(summed_[c.half]);
