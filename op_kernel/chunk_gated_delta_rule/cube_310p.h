@@ -223,30 +223,32 @@ class CubeKernel {
         inverse_.Take(3);
         PipeBarrier<PIPE_V>();
         gates_.Next();
-        ScaleRows(work_.square[0], gates_.minusBeta);
+        const HalfTensor value = work_.solved.data, read = value[kSquare];
+        ScaleRows(read, value, gates_.minusBetaHalf);
         work_.known.Take(ours.known);
         ours.growth = ours.rise.GetValue(0);
         ours.kept = ours.whole.GetValue(0);
         ours.values = float(ours.peak.GetValue(0));
         ours.forgets = ours.kept == 0.0f ? gates_.FirstForgetting(then->count) : then->count;
-        if (ours.growth == 0.0f) {
-            work_.SendSquare(ours.solveValue, 0, work_.square[0]);
-        } else {
-            SendShrunk(ours);
-        }
-        ScaleRows(work_.square[0], gates_.minusStart);
-        work_.SendSquare(ours.solveRead, 1, work_.square[0]);
+        PipeBarrier<PIPE_V>();
+        AscendC::Muls(value, read, half(-1), int32_t(kSquare));
+        if (ours.growth != 0.0f) Shrink(value, ours.growth);
+        work_.cube.Fill(ours.solveValue, value, kSquare);
+        ScaleRows(read, read, gates_.fromStart);
+        work_.cube.Fill(ours.solveRead, read, kSquare);
+        work_.solved.moved = work_.moved.Raise();
     }
 
-    // solveValue <- square[0], its rows multiplied with exp(-c i). Uses square[1].
-    __aicore__ inline void SendShrunk(CubePrepared& to) {
-        const FloatTensor shrink = gates_.Rise(-to.growth), shrunk = work_.square[1][2 * kColumn];
+    // square [64, 64], its rows multiplied with exp(-growth i). Uses square[1].
+    __aicore__ inline void Shrink(const HalfTensor& square, float growth) {
+        const FloatTensor shrink = gates_.Rise(-growth), column = work_.square[1][2 * kColumn];
         for (uint32_t c = 0; c < kSquare; c += kColumn) {
-            HalfTensor& column = work_.BeginSquare(0);
-            AscendC::Mul(shrunk, work_.square[0][c], shrink, int32_t(kColumn));
             PipeBarrier<PIPE_V>();
-            AscendC::Cast(column, shrunk, AscendC::RoundMode::CAST_NONE, kColumn);
-            work_.Send(to.solveValue, work_.narrow[0], kColumn, c);
+            AscendC::Cast(column, square[c], AscendC::RoundMode::CAST_NONE, kColumn);
+            PipeBarrier<PIPE_V>();
+            AscendC::Mul(column, column, shrink, int32_t(kColumn));
+            PipeBarrier<PIPE_V>();
+            AscendC::Cast(square[c], column, AscendC::RoundMode::CAST_NONE, kColumn);
         }
     }
     // K K^T and Q K^T on the way
@@ -270,16 +272,16 @@ class CubeKernel {
             AscendC::Mul(work_.tokens.data[c], work_.tokens.data[c], gates_.toEnd, int32_t(2 * kColumn));
         }
     }
-    // square[0] <- -beta K K^T o E; minusBeta turns into what solveValue takes.
+    // square[0] <- -beta K K^T o E
     __aicore__ inline void Couple() {
         const FloatTensor square = work_.square[0];
+        work_.Begin(work_.solved);
         work_.cube.FetchRows(square, work_.scores, 0, kChunkTokens, kChunkTokens, 2 * kChunkTokens, false);
         PipeBarrier<PIPE_V>();
         AscendC::Mul(square, square, work_.decay, int32_t(kSquare));
         PipeBarrier<PIPE_V>();
         ScaleRows(square, gates_.minusBeta);
         PipeBarrier<PIPE_V>();
-        AscendC::Muls(gates_.minusBeta, gates_.minusBeta, -1.0f, int32_t(kColumn));
     }
     __aicore__ inline void Attend(CubePrepared& to) {
         const FloatTensor square = work_.square[1];

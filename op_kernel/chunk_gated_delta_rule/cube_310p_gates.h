@@ -18,8 +18,9 @@ class CubeGates {
     __aicore__ inline CubeGates(const Data& t, CubeWork& work) : t_(t), work_(work) {}
 
     // A value per token, 16 times, [64, 16].
-    FloatTensor minusBeta, minusStart;  // -beta, -exp(G)
-    HalfTensor toEnd, fromStart;        // exp(G_n - G), exp(G), one behind the other
+    FloatTensor minusBeta;
+    HalfTensor minusBetaHalf;
+    HalfTensor toEnd, fromStart;  // exp(G_n - G), exp(G), one behind the other
 
     __aicore__ inline void Init(AscendC::TPipe& pipe, GM_ADDR beta, GM_ADDR g) {
         beta_.SetGlobalBuffer((__gm__ half*)beta);
@@ -32,8 +33,9 @@ class CubeGates {
         Reserve(pipe, buffers_[4], byToken_, kTokens8);
         Reserve(pipe, buffers_[5], byColumn_, kTiled);
         Reserve(pipe, buffers_[6], ramp_, kTokens8);
-        minusStart = minusBeta[kColumn];
-        toEnd = minusStart[kColumn].template ReinterpretCast<half>();
+        start_ = minusBeta[kColumn];
+        minusBetaHalf = start_[kTokens8].template ReinterpretCast<half>();
+        toEnd = minusBetaHalf[kColumn];
         fromStart = toEnd[kColumn];
         flags_.Init(pipe);
         FillTables();
@@ -99,8 +101,10 @@ class CubeGates {
         AscendC::Adds(prepared.rise, Limited(), 0.0f, int32_t(kFloatBlock));
         AscendC::Adds(prepared.swell, Swelling(), 0.0f, int32_t(kFloatBlock));
         Widen(minusBeta, Beta(), -1.0f);
+        AscendC::Exp(start_, sum, int32_t(kTokens8));
         Widen(rows, sum, 1.0f);
         PipeBarrier<PIPE_V>();
+        AscendC::Cast(minusBetaHalf, minusBeta, AscendC::RoundMode::CAST_NONE, kColumn);
         for (uint32_t c = 0; c < 4; ++c) {
             AscendC::Sub(Below(c), rows[c * kFractalElements], columns[c * kFloatLanes],
                          uint64_t(kFloatLanes), uint8_t(16 - 4 * c),
@@ -119,7 +123,6 @@ class CubeGates {
             AscendC::Exp(Below(c), Below(c), int32_t(kColumn - c * kFractalElements));
         }
         PipeBarrier<PIPE_V>();
-        AscendC::Muls(minusStart, start, -1.0f, int32_t(kColumn));
         AscendC::Cast(toEnd, wide, AscendC::RoundMode::CAST_NONE, kColumn);
         AscendC::Cast(fromStart, start, AscendC::RoundMode::CAST_NONE, kColumn);
         PipeBarrier<PIPE_V>();
@@ -130,7 +133,7 @@ class CubeGates {
         uint32_t known = 0, forgotten = count;  // exp(G) only falls
         while (known < forgotten) {
             const uint32_t middle = (known + forgotten) / 2;
-            if (minusStart.GetValue(middle * kFractal) == 0.0f) {
+            if (start_.GetValue(middle * kFloatBlock) == 0.0f) {
                 forgotten = middle;
             } else {
                 known = middle + 1;
@@ -275,6 +278,7 @@ class CubeGates {
     CubeWork& work_;
     AscendC::GlobalTensor<half> beta_;
     AscendC::GlobalTensor<float> gate_;
+    FloatTensor start_;                      // exp(G) [64, 8]
     FloatTensor stagedGate_, limit_, ramp_;  // ramp: the number of the row, from 1
     HalfTensor stagedBeta_;
     LocalTensor<uint32_t> byToken_, byColumn_;  // gather offsets, in bytes

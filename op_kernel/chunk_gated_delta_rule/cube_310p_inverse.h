@@ -104,14 +104,14 @@ class CubeInverse {
         }
         beside.Next();
     }
-    // The last one leaves T^T in square[0].
+    // The last one leaves T^T in solved.
     __aicore__ inline void Take(uint32_t step) {
         if (step + 1 < kSteps) {
             HalfTensor& to = work_.BeginSquare(~step & 1);
             work_.cube.Fetch(to, work_.trial, kSquare);
             work_.Send(work_.inverse, work_.narrow[~step & 1], kSquare);
         } else {
-            work_.cube.Fetch(work_.square[0], work_.trial, kSquare);
+            work_.cube.Fetch(work_.solved.data, work_.trial, kSquare);
         }
     }
 

@@ -83,6 +83,7 @@ struct CubeWork {
     Outgoing narrow[2];      // [64, 64]: where back is
     Outgoing tokens;         // [2 * 64, DK]: K, Q
     Outgoing out;            // rows [64, columns]
+    Outgoing solved;         // [64, 64] twice: where square[0] is
 
     CubeInputs inputs[3];
     CubePrepared prepared[2];
@@ -101,6 +102,7 @@ struct CubeWork {
         Reserve(pipe, buffers_[1], landing, CubeLanding(t));
         Reserve(pipe, buffers_[2], square[0], kSquare);
         Reserve(pipe, buffers_[3], square[1], kSquare);
+        solved.data = square[0].template ReinterpretCast<half>();
         Reserve(pipe, buffers_[4], decay, kSquare);
         Reserve(pipe, buffers_[5], rowsOfState, CubeFront(t) + CubeBack(t));
         front.data = rowsOfState;
@@ -148,6 +150,7 @@ struct CubeWork {
         BeginRows();
         moved.Take(tokens.moved);
         moved.Take(out.moved);
+        moved.Take(solved.moved);
         moved.Release(pipe);
         known.Take(prepared[0].known);
         known.Take(prepared[1].known);
@@ -211,6 +214,12 @@ __aicore__ inline void ScaleRows(const FloatTensor& m, const FloatTensor& column
     for (uint32_t c = 0; c < kSquare; c += kColumn) {
         AscendC::Mul(m[c], m[c], column, uint64_t(kFloatLanes), uint8_t(kColumn / kFloatLanes),
                      AscendC::BinaryRepeatParams(1, 1, 1, 8, 8, 8));
+    }
+}
+// dst [64, 64] <- m [64, 64], each row by its value in column [64, 16].
+__aicore__ inline void ScaleRows(const HalfTensor& dst, const HalfTensor& m, const HalfTensor& column) {
+    for (uint32_t c = 0; c < kSquare; c += kColumn) {
+        AscendC::Mul(dst[c], m[c], column, int32_t(kColumn));
     }
 }
 enum class OnDiagonal { kMin, kMul, kAdd };
