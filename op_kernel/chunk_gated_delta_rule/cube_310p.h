@@ -153,10 +153,13 @@ class CubeKernel {
         const bool large = passes && range_.Large(mine);
         if (large) gates_.Spoil();
         if (large) range_.Shrink(old.value, mine, item_.columns);
-        if (passes && (large || !sent_)) SendState();
+        if (passes && (large || !sent_)) {
+            SendState();
+            ReadKeys(old);
+        }
         // Long gone: its flag is free for others.
         work_.Begin(work_.tokens);
-        if (prepares) Correlate(fresh);
+        if (prepares && !correlated_) Correlate(fresh);
         if (passes) {
             work_.cube.Await(mine.solveRead);  // sent last
         }
@@ -185,7 +188,8 @@ class CubeKernel {
         if (prepares) {
             Attend(ours);
             if (follows) gates_.Begin(chunks_[(next + 1) % 3]);
-            inverse_.Turn(0, gates_);
+            gates_.Next();
+            inverse_.Turn(0);
         }
         if (passes) Update(mine);
         FlushSome();
@@ -197,17 +201,19 @@ class CubeKernel {
         }
         if (passes) ReadOut(mine);
         if (prepares) {
+            gates_.Next();
             unloaded_.Take(unloadedFlag_);
-            range_.Measure(ours, then->item.columns);
-            inverse_.Turn(1, gates_);
             Scale();
+            inverse_.Turn(1);
+            work_.Send(ours.scaled, work_.tokens, 2 * kChunkTokens * t_.keyDim);
+            range_.Measure(ours, then->item.columns, gates_);
             inverse_.Take(1);
             inverse_.Try(2);
-            work_.Send(ours.scaled, work_.tokens, 2 * kChunkTokens * t_.keyDim);
         }
         const uint32_t pieces = passes ? StatePieces() : 0;
         for (uint32_t i = 0; i < pieces; i += 2) WriteState(mine, i);
-        if (prepares) inverse_.Turn(2, gates_);
+        if (prepares) inverse_.Turn(2);
+        gates_.Next();
         for (uint32_t i = 1; i < pieces; i += 2) WriteState(mine, i);
         if (prepares) {
             inverse_.Take(2);
@@ -216,9 +222,15 @@ class CubeKernel {
         FlushOut();
         if (passes) RoundOut(*now, mine, large);
         if (large) range_.Restore(mine, item_.columns);
-        if (prepares) inverse_.Turn(3, gates_);
+        if (prepares) inverse_.Turn(3);
+        gates_.Next();
+        correlated_ = follows;
+        if (follows) Correlate(work_.inputs[(next + 1) % 3]);
         sent_ = passes && prepares && !then->first;
-        if (sent_) SendState();
+        if (sent_) {
+            SendState();
+            ReadKeys(fresh);
+        }
         if (!prepares) return;
         inverse_.Take(3);
         PipeBarrier<PIPE_V>();
@@ -303,11 +315,15 @@ class CubeKernel {
         work_.Send(work_.states, work_.front, half);
         work_.SendBack(work_.states, work_.state[half], half, half);
     }
-    // K S, the state's part of out and the values' part of U on the way.
+    // K S on the way
+    __aicore__ inline void ReadKeys(CubeInputs& in) {
+        const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns;
+        work_.cube.Multiply(work_.readSum, {&in.tokens, false}, {&work_.states, true}, n, v, k, false);
+    }
+    // The state's part of out and the values' part of U on the way.
     __aicore__ inline void ReadState(CubeInputs& in, CubePrepared& mine) {
         const uint32_t n = kChunkTokens, k = t_.keyDim, v = item_.columns;
         Cube310p& cube = work_.cube;
-        cube.Multiply(work_.readSum, {&in.tokens, false}, {&work_.states, true}, n, v, k, false);
         cube.Multiply(work_.deltaSum, {&mine.solveValue, true}, {&in.value, false}, n, v, n, false, false);
         cube.Multiply(work_.outSum, {&mine.scaled, false, n}, {&work_.states, true}, n, v, k, false, false);
     }
@@ -464,13 +480,14 @@ class CubeKernel {
     }
 
     const Data t_;
-    CubeItem item_;         // whose state is at hand
-    uint32_t index_ = 0;    // of item_
-    Chunk chunks_[3];       // number n at n % 3: the one under way, the next one, the one being fetched
-    Chunk rounded_{};       // whose out rows are to be stored
-    uint32_t flushed_ = 0;  // of these, already
-    uint32_t now_ = 0;      // number of the chunk under way
-    bool sent_ = false;     // the state before it is in L1
+    CubeItem item_;            // whose state is at hand
+    uint32_t index_ = 0;       // of item_
+    Chunk chunks_[3];          // number n at n % 3: the one under way, the next one, the one being fetched
+    Chunk rounded_{};          // whose out rows are to be stored
+    uint32_t flushed_ = 0;     // of these, already
+    uint32_t now_ = 0;         // number of the chunk under way
+    bool sent_ = false;        // the state before it is in L1, K S on the way
+    bool correlated_ = false;  // K K^T and Q K^T of the next one as well
     Cursor ahead_;
     CubeWork work_;
     FlagPool<HardEvent::MTE1_V> unloaded_;

@@ -84,8 +84,7 @@ class CubeInverse {
         if (!last) return;
         work_.cube.Multiply(work_.trial, {&work_.system[1], true}, {&Current(step), true}, n, n, n, true);
     }
-    template <typename Beside>
-    __aicore__ inline void Turn(uint32_t step, Beside& beside) {
+    __aicore__ inline void Turn(uint32_t step) {
         constexpr uint32_t n = kChunkTokens;
         HalfTensor& square = work_.BeginSquare(step & 1);
         work_.cube.Fetch(square, work_.trial, kSquare);
@@ -102,7 +101,6 @@ class CubeInverse {
             work_.cube.Multiply(work_.trial, {&Current(step), true}, {&work_.residual, false}, n, n, n,
                                 false);
         }
-        beside.Next();
     }
     // The last one leaves T^T in solved.
     __aicore__ inline void Take(uint32_t step) {

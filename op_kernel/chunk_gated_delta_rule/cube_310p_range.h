@@ -36,10 +36,20 @@ class CubeRange {
         Order<HardEvent::S_V>();
     }
     // Where the values of the next chunk go, and their largest one, for which the scalar unit waits at
-    // prepared.known.
     __aicore__ inline HalfTensor Values() const { return work_.landing.template ReinterpretCast<half>(); }
-    __aicore__ inline void Measure(CubePrepared& prepared, uint32_t columns) {
-        Largest(prepared.peak, Values(), kChunkTokens * columns);
+    // prepared.known. beside.Next() is other vector work.
+    template <typename Beside>
+    __aicore__ inline void Measure(CubePrepared& prepared, uint32_t columns, Beside& beside) {
+        const HalfTensor values = Values();
+        uint32_t n = kChunkTokens * columns;
+        AscendC::Abs(values, values, int32_t(n));
+        while (n > 2 * kFloatLanes) {
+            PipeBarrier<PIPE_V>();
+            n = Halve(values, n);
+            beside.Next();
+        }
+        PipeBarrier<PIPE_V>();
+        AscendC::WholeReduceMax(prepared.peak, values, int32_t(n), 1, 1, 1, 8);
         prepared.known = work_.known.Raise();
     }
 
@@ -101,23 +111,19 @@ class CubeRange {
         const uint32_t bits = 0x7fc00000;
         return *reinterpret_cast<const float*>(&bits);
     }
-    // The largest of n elements, a multiple of 16, is among the first ones, at most `most`: returns how many.
+    // The largest of n elements, a multiple of 16, is among the first ones, at most `most`.
     template <typename T>
-    __aicore__ inline uint32_t Fold(const LocalTensor<T>& x, uint32_t n, uint32_t most) const {
+    __aicore__ inline void Fold(const LocalTensor<T>& x, uint32_t n, uint32_t most) const {
         while (n > most) {
-            const uint32_t front = RoundUp(n / 2, kFractal);
             PipeBarrier<PIPE_V>();
-            AscendC::Max(x, x, x[front], int32_t(n - front));
-            n = front;
+            n = Halve(x, n);
         }
-        return n;
     }
-    // dst[0] <- the largest |src|, which is overwritten
-    __aicore__ inline void Largest(const HalfTensor& dst, const HalfTensor& src, uint32_t elements) const {
-        AscendC::Abs(src, src, int32_t(elements));
-        const uint32_t n = Fold(src, elements, 2 * kFloatLanes);
-        PipeBarrier<PIPE_V>();
-        AscendC::WholeReduceMax(dst, src, int32_t(n), 1, 1, 1, 8);
+    template <typename T>
+    __aicore__ inline uint32_t Halve(const LocalTensor<T>& x, uint32_t n) const {
+        const uint32_t front = RoundUp(n / 2, kFractal);
+        AscendC::Max(x, x, x[front], int32_t(n - front));
+        return front;
     }
     // Rows of S^T that are not finite, which turn 0.
     __aicore__ inline void FindSpoilt(uint32_t columns) {
