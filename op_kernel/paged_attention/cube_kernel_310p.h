@@ -47,11 +47,15 @@ class CubeKernel310p {
         ZeroQueries();
         Round rounds[3];
         bool open = Next(rounds[0]), pending = false;
-        if (open) FillValues(rounds[0]);
+        if (open) {
+            ScoreLate(rounds[0]);
+            FillValues(rounds[0]);
+        }
         for (uint32_t i = 0; open; ++i) {
             const Round &round = rounds[i % 3], &before = rounds[(i + 2) % 3];
             open = Next(rounds[(i + 1) % 3]);
             Weigh(round);
+            if (open) ScoreLate(rounds[(i + 1) % 3]);
             if (pending) {
                 AddSums(before);
                 if (round.first) Finish(before);
@@ -115,8 +119,9 @@ class CubeKernel310p {
         if (round.empty) return true;
         at_ = round.tile.begin + round.tile.count;
         round.turn = rounds_++ % 2;
-        if (round.first) FillRows(*round.block, queries_[round.state], query_, t_.keyDim);
-        Scores(round);
+        if (round.first) AskQueries(*round.block, queries_[round.state]);
+        FillSlots(*round.block, round.tile, keys_[round.turn], key_, t_.keyDim);
+        if (!IsLate(round)) Scores(round);
         return true;
     }
 
@@ -132,14 +137,27 @@ class CubeKernel310p {
         }
     }
 
-    __aicore__ inline void FillRows(const Block& block, CubeTile& tile, const GlobalTensor<half>& src,
-                                    uint32_t columns) {
-        stage_.Begin(tile, columns);
+    // Queries come through unified buffer. Where nothing else does, the vector unit need not wait for them
+    // before the round at hand: its scores are multiplied after that.
+    __aicore__ inline static bool IsLate(const Round& round) {
+        return kLayout == Layout::kNz && round.first && !round.empty;
+    }
+    __aicore__ inline void ScoreLate(const Round& round) {
+        if (!IsLate(round)) return;
+        stage_.End();
+        Scores(round);
+    }
+    __aicore__ inline void AskQueries(const Block& block, CubeTile& tile) {
+        stage_.Begin(tile, t_.keyDim);
         for (uint32_t q = 0; q < block.queries; ++q) {
             const uint64_t first = uint64_t(block.item.query + q) * t_.heads + block.item.firstHead;
-            stage_.Put(src[first * columns], block.item.heads, columns);
+            stage_.Put(query_[first * t_.keyDim], block.item.heads, t_.keyDim);
         }
-        stage_.End();
+        if constexpr (kLayout == Layout::kNz) {
+            stage_.Close();
+        } else {
+            stage_.End();
+        }
     }
     // tile <- rows of the slots that the pool has
     __aicore__ inline void FillSlots(const Block& block, const Tile& tile, CubeTile& to,
@@ -172,10 +190,9 @@ class CubeKernel310p {
         if (round.empty) return;
         FillSlots(*round.block, round.tile, values_[round.turn], value_, t_.valueDim);
     }
-    // Loads the keys of a round and multiplies the queries with them.
+    // Multiplies the queries with the keys of a round.
     __aicore__ inline void Scores(const Round& round) {
         CubeTile& keys = keys_[round.turn];
-        FillSlots(*round.block, round.tile, keys, key_, t_.keyDim);
         cube_.Multiply(scores_[round.turn], {&queries_[round.state], false}, {&keys, true}, t_.blockRows,
                        RoundUp(round.tile.rows, kSide), t_.keyDim, false);
     }
