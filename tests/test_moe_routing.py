@@ -41,6 +41,7 @@ ROUTERS = {
                   {"num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True}),
     "qwen3_next": ("Qwen3NextTopKRouter", "Qwen3NextConfig",
                    {"num_experts": 512, "num_experts_per_tok": 10, "norm_topk_prob": True}),
+    "qwen3_5_moe": ("Qwen3_5MoeTopKRouter", "Qwen3_5MoeTextConfig", {"num_experts": 256, "num_experts_per_tok": 8}),
 }  # fmt: skip
 
 

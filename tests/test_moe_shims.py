@@ -75,6 +75,22 @@ def test_permute_and_back():
     assert torch.equal(moe.npu_moe_token_unpermute(plain[0], plain[1], **RUN), x)
 
 
+@pytest.mark.parametrize("shape", [(6, 3), (6, 1), (6,)])
+def test_token_permute_and_unpermute(shape):
+    """CB-21: the round trip gives the tokens back, K times; torch's stable sort is the order."""
+    x, ids = torch.randn(6, 5), torch.randint(0, 40, shape)
+    rows, places = moe.npu_moe_token_permute(x, ids, ids.numel(), **RUN)
+    order = torch.sort(ids.reshape(-1), stable=True).indices
+    assert torch.equal(rows, x[order // (ids.numel() // 6)]) and places.dtype == torch.int32
+    assert torch.equal(places.long(), torch.argsort(order))
+    weights = None if ids.numel() == 6 else torch.ones(6, 3)
+    torch.testing.assert_close(
+        moe.npu_moe_token_unpermute(rows, places, weights, **RUN), x * (ids.numel() // 6)
+    )
+    _, lost = moe.npu_moe_token_permute(x, torch.tensor([0, 2048, -1, 2**40, 1, 0]), **RUN)
+    assert lost.tolist() == [0, -1, -1, -1, 2, 1]
+
+
 def test_fused_experts_with_a_padded_id():
     torch.manual_seed(3)
     x, w1, w2 = torch.randn(4, 32), torch.randn(6, 48, 32) / 6, torch.randn(6, 32, 24) / 5
@@ -103,6 +119,14 @@ def refusals():
                       "moe.npu_moe_init_routing_v2: quant_mode: not available: got 1; allowed -1"),
         "range": (lambda: moe.npu_moe_init_routing_v2(x, ids, expert_num=4, active_expert_range=[0, 2]),
                   "moe.npu_moe_init_routing_v2: active_expert_range: not available: got [0, 2]; allowed [0, 4]"),
+        "permute-padded": (lambda: moe.npu_moe_token_permute(x, ids, padded_mode=True),
+                           "moe.npu_moe_token_permute: padded_mode: not available: got True; allowed False"),
+        "permute-dropped": (lambda: moe.npu_moe_token_permute(x, ids, 1),
+                            "moe.npu_moe_token_permute: num_out_tokens: rows cannot be dropped: got 1; "
+                            "allowed None, 0 or 2, one per number"),
+        "permute-shape": (lambda: moe.npu_moe_token_permute(x, torch.zeros(3, 1).int()),
+                          "moe.npu_moe_token_permute: indices: not the numbers of each token: got shape [3, 1]; "
+                          "allowed [2, K] or [2]"),
         "scores": (lambda: moe.select_experts(x, x, 1, scoring_func="relu"),
                    "moe.select_experts: scoring_func: no such scores: got 'relu'; allowed softmax, sigmoid"),
         "tokens": (lambda: moe.select_experts(torch.randn(3, 4), x, 1),

@@ -20,7 +20,8 @@ _WHERE = {
     "DispatchedTokens": "dispatched", "GroupedStrategy": "strategies", "MoeError": "errors", "RoutingPlan": "routing",
     "SigmoidGroupedOptions": "routing", "SoftmaxOptions": "routing", "SwiGluExperts": "experts", "dispatch": "dispatched",
     "forward": "experts", "forward_sigmoid_grouped": "experts", "fused_experts": "shims", "npu_moe_gating_top_k": "shims",
-    "npu_moe_gating_top_k_softmax": "shims", "npu_moe_init_routing_v2": "shims", "npu_moe_token_unpermute": "shims",
+    "npu_moe_gating_top_k_softmax": "shims", "npu_moe_init_routing_v2": "shims", "npu_moe_token_permute": "shims",
+    "npu_moe_token_unpermute": "shims",
     "route": "routing", "route_sigmoid_grouped": "routing", "select_experts": "shims",
 }  # fmt: skip
 __all__ = sorted(_WHERE)

@@ -171,6 +171,39 @@ def npu_moe_init_routing_v2(
     return values, rows.reshape(-1) if row_idx_type == 0 else sorted_slots, tokens, None
 
 
+def npu_moe_token_permute(
+    tokens: torch.Tensor,
+    indices: torch.Tensor,
+    num_out_tokens: int | None = None,
+    padded_mode: bool = False,
+    *,
+    expert_num: int = 2048,
+    **options: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(permuted_tokens [T*K, H], sorted_indices int32 [T*K]): rows of `tokens` [T, H] by ascending number in `indices` [T, K]
+    or [T], equal numbers in their order; sorted_indices is the row of a slot, as npu_moe_token_unpermute takes it.
+
+    Numbers outside 0 to expert_num - 1 have no row: -1, and zero rows stand behind all others.
+    """
+    where = "npu_moe_token_permute"
+    hold_floats(where, "tokens", tokens, 2)
+    numbers = hold_numbers(where, "indices", indices)
+    if numbers.dim() > 2 or numbers.shape[0] != tokens.shape[0]:
+        allowed = f"[{tokens.shape[0]}, K] or [{tokens.shape[0]}]"
+        raise refuse(
+            where, "indices", "not the numbers of each token", f"shape {list(numbers.shape)}", allowed
+        )
+    if padded_mode:
+        raise refuse(where, "padded_mode", "not available", padded_mode, False)
+    if num_out_tokens not in (None, 0, numbers.numel()):
+        allowed = f"None, 0 or {numbers.numel()}, one per number"
+        raise refuse(where, "num_out_tokens", "rows cannot be dropped", num_out_tokens, allowed)
+    tensors = {"x": tokens, "expert_idx": numbers.reshape(numbers.shape[0], -1)}
+    attrs = {"expert_num": hold_whole(where, "expert_num", expert_num)}
+    values, rows, *_ = run(INIT, tensors, attrs, hold_options(where, options))
+    return values, rows.reshape(-1)
+
+
 def npu_moe_token_unpermute(
     permuted_tokens: torch.Tensor,
     sorted_indices: torch.Tensor,
