@@ -30,30 +30,33 @@ class CubeInverse {
         work_.Send(work_.blocks, work_.narrow[0], kSquare);
     }
 
-    // square[0]: -A with anything on the diagonal. Uses square[1].
+    // square[0]: -A with anything on the diagonal.
     __aicore__ inline void Start() {
-        const FloatTensor minus = work_.square[0], rest = work_.square[1];
+        const FloatTensor minus = work_.square[0];
         Diagonal<OnDiagonal::kMul>(minus, strict_);
         PipeBarrier<PIPE_V>();
         Diagonal<OnDiagonal::kAdd>(minus, minusOne_);
         HalfTensor& high = work_.BeginSquare(0);
-        HalfTensor& low = work_.BeginSquare(1);
         PipeBarrier<PIPE_V>();
-        SplitHalves(high, low, minus, rest, kSquare);
+        AscendC::Cast(high, minus, AscendC::RoundMode::CAST_NONE, kSquare);
         work_.Send(work_.system[0], work_.narrow[0], kSquare);
-        work_.Send(work_.system[1], work_.narrow[1], kSquare);
+        work_.BeginSquare(1);
     }
-    // The blocks on the diagonal, from what Start left.
+    // The blocks on the diagonal, from what Start left, and between their steps, which are short, what
+    // rounding lost. Uses square[1].
     __aicore__ inline void Substitute() {
         const FloatTensor minus = work_.square[0], a = work_.square[1], t = a[kLanes8], fractals = t[kLanes8];
         PipeBarrier<PIPE_V>();
         AscendC::Gather(a, minus, gatherBlocks_, uint32_t(0), kLanes8);  // [row, column, block]
         AscendC::Duplicate(t, 0.0f, int32_t(kLanes8));
         AscendC::Duplicate(fractals, 0.0f, int32_t(kColumn));
+        Lose(0);
         PipeBarrier<PIPE_V>();
+        Lose(1);
         AscendC::Duplicate(t, 1.0f, uint64_t(kFloatLanes), uint8_t(1), uint16_t(9), uint8_t(8));
         for (uint32_t j = 0; j < 7; ++j) {
             PipeBarrier<PIPE_V>();
+            Lose(j + 2);
             const uint32_t row = (j + 1) * kFloatLanes;
             AscendC::MulAddDst(t[row], a[row + j * kFloatBlock], t[j * kFloatLanes],
                                uint64_t((j + 1) * kFloatBlock), uint8_t(7 - j),
@@ -66,6 +69,7 @@ class CubeInverse {
             AscendC::Adds(fractals[odd * kSecondBlock], a[odd * kFloatLanes], 0.0f, uint64_t(kFloatLanes),
                           uint8_t(4), AscendC::UnaryRepeatParams(2, 1, 32, 16));
         }
+        work_.Send(work_.system[1], work_.narrow[1], kSquare);
         HalfTensor& rounded = work_.BeginSquare(0);
         PipeBarrier<PIPE_V>();
         AscendC::Cast(rounded, fractals, AscendC::RoundMode::CAST_NONE, kColumn);
@@ -116,6 +120,20 @@ class CubeInverse {
  private:
     static constexpr uint32_t kLanes8 = 512;  // 8 x 8 blocks, a lane each
 
+    // narrow[1] <- what rounding square[0] to narrow[0] lost: three steps for each half of it.
+    __aicore__ inline void Lose(uint32_t step) const {
+        constexpr uint32_t n = kSquare / 2;
+        if (step >= 6) return;
+        const uint32_t at = step / 3 * n;
+        const FloatTensor rest = work_.square[1][n];
+        if (step % 3 == 0) {
+            AscendC::Cast(rest, work_.narrow[0].data[at], AscendC::RoundMode::CAST_NONE, n);
+        } else if (step % 3 == 1) {
+            AscendC::Sub(rest, work_.square[0][at], rest, int32_t(n));
+        } else {
+            AscendC::Cast(work_.narrow[1].data[at], rest, AscendC::RoundMode::CAST_NONE, n);
+        }
+    }
     __aicore__ inline CubeTile& Current(uint32_t step) const {
         return step == 0 ? work_.blocks : work_.inverse;
     }
