@@ -94,17 +94,32 @@ def test_unknown_form_is_refused(tmp_path):
         export_decode(small_model("qwen3_next"), tmp_path / "d.onnx", experts="loop")
 
 
-def test_frozen_offsets_are_found(tmp_path):
-    """C14: an expert_offsets that is a constant is the example's routing."""
-    model = small_model("qwen3_next")
-    path = export_decode(model, tmp_path / "d.onnx", experts="node", max_seq_len=CAPACITY, exporter="legacy")
-    broken = onnx.load(path)
-    node = next(n.proto for n in Graph(broken).custom_nodes if n.type == "HybridMoeSwiGluExperts")
-    name = node.input[3]
-    fixed = onnx.numpy_helper.from_array(torch.tensor([0, 3] + [3] * 7, dtype=torch.int32).numpy(), "fixed")
-    broken.graph.initializer.append(fixed)
-    node.input[3] = "fixed"
+FROZEN = {
+    "HybridMoeInitRouting": (1, (1, 2)),
+    "HybridMoeSwiGluExperts": (3, (9,)),
+    "HybridMoeCombine": (1, (1, 2)),
+}
+
+
+@pytest.fixture(scope="module")
+def decode_step(tmp_path_factory):
+    path = tmp_path_factory.mktemp("moe") / "d.onnx"
+    with runtime.using(backend="reference"):
+        return export_decode(
+            small_model("qwen3_next"), path, experts="node", max_seq_len=CAPACITY, exporter="legacy"
+        )
+
+
+@pytest.mark.parametrize("kind", FROZEN)
+def test_a_frozen_routing_is_found(kind, decode_step, tmp_path):
+    """C14: experts, offsets or rows that are constants are the example's routing."""
+    index, shape = FROZEN[kind]
+    broken = onnx.load(decode_step)
+    node = next(n.proto for n in Graph(broken).custom_nodes if n.type == kind)
+    values = torch.arange(int(torch.tensor(shape).prod()), dtype=torch.int32).reshape(shape)
+    broken.graph.initializer.append(onnx.numpy_helper.from_array(values.numpy(), "fixed"))
+    node.input[index] = "fixed"
     file = tmp_path / "broken.onnx"
     onnx.save(broken, file)
     found = [f for f in check_file(file) if f.rule == "C14"]
-    assert found and "every call would use the routing of the example" in str(found[0]), name
+    assert len(found) == 1 and "every call would use the routing of the example" in str(found[0])

@@ -10,7 +10,7 @@ active slot gives zeros. NaN in a weight or a row makes its token NaN and no oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -75,6 +75,18 @@ def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
             OP, "expanded_row_idx", "two slots share a row", got=f"row {int(numbers[counts > 1][0])}",
             allowed="each row once", soc=soc,
         )  # fmt: skip
+
+
+def constant_faults(
+    constants: Mapping[str, np.ndarray], axes: Mapping[str, int]
+) -> Iterator[tuple[str, str, str]]:
+    """(input, fault, remedy) of a routing that an exported graph froze."""
+    if "expanded_row_idx" in constants:
+        yield (
+            "expanded_row_idx",
+            "a constant: every call would use the routing of the example",
+            "take the rows of the dispatch operator in the graph",
+        )
 
 
 def _make(

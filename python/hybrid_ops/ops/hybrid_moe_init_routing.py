@@ -8,7 +8,7 @@ row_experts expert_num.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -83,6 +83,18 @@ def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
         at = tuple(int(i) for i in bad[0])
         raise check.refuse(
             OP, "expert_idx", "no such expert", got=f"{int(data[at])} at {list(at)}", allowed=">= 0", soc=soc
+        )
+
+
+def constant_faults(
+    constants: Mapping[str, np.ndarray], axes: Mapping[str, int]
+) -> Iterator[tuple[str, str, str]]:
+    """(input, fault, remedy) of a routing that an exported graph froze."""
+    if "expert_idx" in constants:
+        yield (
+            "expert_idx",
+            "a constant: every call would use the routing of the example",
+            "take the experts of the gating operator in the graph",
         )
 
 
