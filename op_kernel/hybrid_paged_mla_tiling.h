@@ -18,7 +18,7 @@ inline uint64_t LatentBytes(const PagedAttentionTilingData& t) {
     const uint64_t rows = t.blockRows, lanes = RoundUp(uint32_t(rows), kLanes);
     const uint64_t weights = rows * t.tile, results = 16 * uint64_t(t.valueDim);
     return (rows * t.valueDim + rows * t.tile) * 4 + (weights > results ? weights : results) * 2 +
-           (4 * lanes + rows * 8 + kLanes + rows * 16 * 4) * 4 + 3 * uint64_t(t.stageElements) * 2 + 1024;
+           (6 * lanes + rows * 8 + kLanes + rows * 16 * 4) * 4 + 3 * uint64_t(t.stageElements) * 2 + 1024;
 }
 // Bytes of L1 on ascend310p: queries, tiles of keys, two of weights.
 inline uint64_t LatentL1Bytes(const PagedAttentionTilingData& t) {

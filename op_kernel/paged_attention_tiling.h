@@ -31,7 +31,7 @@ struct PagedAttentionTilingData {
     uint32_t headBlock;      // most query heads of an item
     uint32_t headBlocks;     // items of one query and kv head
     uint32_t tile;           // most slots of a tile
-    uint32_t piece;          // matrix units of ascend910b, keys and values apart: most slots of a move to L1
+    uint32_t piece;          // matrix units of ascend910b: most slots of a move to L1
     uint32_t pieces;         // and how many of these L1 holds
     uint32_t queryBlock;     // matrix units: most packed queries of a block
     uint32_t blockRows;      // matrix units: rows (query, head) of a block, a multiple of 16
@@ -80,6 +80,7 @@ constexpr uint32_t kBlockBytes = 32;
 constexpr uint32_t kBlockRows = 64;        // most rows of a block on the matrix units
 constexpr uint32_t kQueries = kBlockRows;  // most queries of a block
 constexpr uint32_t kFractalTile = 256;     // most slots of a tile on the matrix units
+constexpr uint32_t kSumElements = 2048;    // of each of two buffers for sums of the cube core, at least
 constexpr uint32_t kStageElements = 8192;  // of a buffer on the way to L1, at least
 constexpr uint32_t kPieces = 5;            // most pieces in L1: what is left of eight events
 constexpr uint32_t kPiece = 128;           // most slots of a piece
@@ -127,27 +128,24 @@ inline bool PlanVector(PagedAttentionTilingData& t, uint32_t elementBytes, const
     return false;
 }
 
-// Of each of two buffers for sums of the cube core, at least; small ones leave room for longer tiles.
-inline uint32_t SumElements(const PagedAttentionTilingData& t) { return t.ropeDim == 0 ? 2048 : 4096; }
-
 // Bytes of unified buffer that the matrix path takes: of the one core (cube_kernel_310p.h), or of each of two
 // vector cores (vector_side_910b.h), which hold half of the rows.
 inline uint64_t FractalBytes(const PagedAttentionTilingData& t, bool split) {
     const uint64_t rows = split ? t.blockRows / 2 : t.blockRows, lanes = RoundUp(uint32_t(rows), kLanes);
     uint64_t bytes = rows * t.valueDim * 4 + (6 * lanes + rows * 8 + kLanes + rows * 16 * 4) * 4;
     if (split) {
-        const uint64_t most = SumElements(t), sums = rows * 16 > most ? rows * 16 : most;
-        bytes += rows * t.tile * (2 * 4 + 2) + 2 * sums * 4 + 2 * 16 * uint64_t(t.valueDim) * 2;
+        const uint64_t sums = rows * 16 > kSumElements ? rows * 16 : kSumElements;
+        const uint64_t weights = rows * t.tile, results = 16 * uint64_t(t.valueDim);
+        bytes += rows * t.tile * 4 + (weights > results ? weights : results) * 2 + 2 * sums * 4;
     } else {
         bytes += rows * t.tile * (4 + 2) + 4 * uint64_t(t.stageElements) * 2;
     }
     return bytes + 1024;
 }
-// Bytes of L1: queries (of two blocks where values are apart), two tiles of keys and values, two of weights.
+// Bytes of L1 on ascend310p: queries of two blocks, two tiles of keys and values, two of weights.
 inline uint64_t FractalL1Bytes(const PagedAttentionTilingData& t) {
-    const uint64_t keys = t.keyDim + t.ropeDim, values = t.ropeDim == 0 ? t.valueDim : 0;
-    const uint64_t queries = (t.ropeDim == 0 ? 2 : 1) * t.blockRows * keys;
-    return 2 * (queries + 2 * t.tile * (keys + values) + 2 * uint64_t(t.blockRows) * t.tile);
+    return 2 * (2 * t.blockRows * uint64_t(t.keyDim) + 2 * t.tile * uint64_t(t.keyDim + t.valueDim) +
+                2 * uint64_t(t.blockRows) * t.tile);
 }
 
 // Rows of a block, at most `most`: of all those that halving the largest one leads to, the one whose items,
@@ -185,11 +183,11 @@ inline void PlanBlock(PagedAttentionTilingData& t, uint32_t cores, uint32_t most
 // longest tile.
 inline bool PlanPieces(PagedAttentionTilingData& t, const PagedAttentionPlatform& p) {
     constexpr uint32_t kFewPieces = 3;
-    const uint32_t widest = t.keyDim > t.valueDim ? t.keyDim : t.valueDim;
+    const uint32_t keys = t.keyDim + t.ropeDim, widest = keys > t.valueDim ? keys : t.valueDim;
     for (t.piece = kPiece; t.piece >= 16; t.piece /= 2) {
         const uint64_t bytes = 2 * uint64_t(t.piece) * widest;
-        for (t.tile = kRound; t.tile >= t.piece; t.tile -= t.piece < 64 ? t.piece : 64) {
-            const uint64_t others = 2 * uint64_t(t.blockRows) * (t.keyDim + 2 * t.tile) + kReservedBytes;
+        for (t.tile = kRound; t.tile >= t.piece; t.tile -= t.piece) {
+            const uint64_t others = 2 * uint64_t(t.blockRows) * (keys + 2 * t.tile) + kReservedBytes;
             if (FractalBytes(t, true) + kReservedBytes > p.localBytes) continue;
             if (others + kFewPieces * bytes > p.l1Bytes) continue;
             t.pieces = uint32_t((p.l1Bytes - others) / bytes);
@@ -208,26 +206,20 @@ inline bool PlanFractals(PagedAttentionTilingData& t, const PagedAttentionShape&
     if (s.elementBytes != 2) return false;
     if (t.keyDim % 16 != 0 || t.valueDim % 16 != 0 || t.ropeDim % 16 != 0 || t.valueDim > 1008) return false;
     if (uint64_t(t.kvHeads) * widest > 65535) return false;  // distance between rows of a move
-    const bool pieces = split && t.ropeDim == 0;
-    // Sums of a tile that is loaded in pieces stay in L0C: rows * dims <= 32768.
-    PlanBlock(t, p.cubeCores, pieces && t.valueDim > 512 ? kBlockRows / 2 : kBlockRows);
+    // Sums of a tile on ascend910b stay in L0C: rows * dims <= 32768.
+    PlanBlock(t, p.cubeCores, split && t.valueDim > 512 ? kBlockRows / 2 : kBlockRows);
     if (t.queryBlock * t.headBlock < 2) return false;
     t.blockRows = RoundUp(t.queryBlock * t.headBlock, 16);
-    const uint32_t columns = widest > t.ropeDim ? widest : t.ropeDim;
-    t.stageElements = 16 * columns < kStageElements ? kStageElements / 16 * 16 : 16 * columns;
-    const auto shared = [&] {
-        return t.blockRows *
-               (uint64_t(t.tile) * (kScorePlaces * 4 + 2 * s.elementBytes) + 2 * t.valueDim * 4);
-    };
-    if (pieces) {
+    t.stageElements = 16 * widest < kStageElements ? kStageElements / 16 * 16 : 16 * widest;
+    if (split) {
         if (!PlanPieces(t, p)) return false;
-        t.sharedBytes = shared();
+        t.sharedBytes =
+            t.blockRows * (uint64_t(t.tile) * (kScorePlaces * 4 + 2 * s.elementBytes) + 2 * t.valueDim * 4);
         return true;
     }
     for (t.tile = kFractalTile; t.tile >= 32; t.tile -= 16) {
         if (FractalBytes(t, split) + kReservedBytes <= p.localBytes &&
             FractalL1Bytes(t) + kReservedBytes <= p.l1Bytes) {
-            t.sharedBytes = split ? shared() : 0;
             return true;
         }
     }

@@ -61,11 +61,7 @@ __aicore__ inline void RunCube(const Data& data, const Arguments& a) {
 #else
     if constexpr (sizeof(T) == 2) {
         if ASCEND_IS_AIC {
-            if constexpr (kLatent) {
-                Feed<CubeSide910b<T, kLatent, kLayout>>(data, a);
-            } else {
-                Feed<StreamCube910b<T, kLayout>>(data, a);
-            }
+            Feed<StreamCube910b<T, kLatent, kLayout>>(data, a);
         }
         if ASCEND_IS_AIV {
             Run<T, VectorSide910b<T>>(data, a, uint32_t(AscendC::GetBlockNum()) * kVectorCores);

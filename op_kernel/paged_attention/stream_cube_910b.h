@@ -1,20 +1,21 @@
-// Paged attention on split cores (ascend910b), keys and values apart: the cube core's part. It works in
-// rounds, as many slots as the vector cores (vector_side_910b.h) weigh at once, over all of its blocks:
+// Paged attention on split cores (ascend910b): the cube core's part. It works in rounds, as many slots as the
+// vector cores (vector_side_910b.h) weigh at once, over all of its blocks:
 //
 //   scores of rounds 0 and 1 | scores of round i + 2, then sums of round i | ...
 //
 // Keys and values arrive in pieces of a round in places of L1 that take turns, so that moves are never more
 // than those places ahead and never wait for the vector cores: while these weigh round i, the keys of
 // round i + 2 and the first values of this one are on their way. Sums of a round stay in L0C to its end.
+// Latents are loaded as keys and, from L2, as values: L1 has no room for a round of them.
 #ifndef HYBRID_OPS_KERNEL_PAGED_ATTENTION_STREAM_CUBE_910B_H_
 #define HYBRID_OPS_KERNEL_PAGED_ATTENTION_STREAM_CUBE_910B_H_
 
-#include "cube_side_910b.h"
+#include "exchange_910b.h"
 
 namespace hybrid_ops {
 namespace paged {
 
-template <typename T, Layout kLayout>
+template <typename T, bool kLatent, Layout kLayout>
 class StreamCube910b {
  public:
     __aicore__ inline explicit StreamCube910b(const Data& data) : t_(data) {}
@@ -23,13 +24,18 @@ class StreamCube910b {
         query_.SetGlobalBuffer((__gm__ T*)a.query);
         key_.SetGlobalBuffer((__gm__ T*)a.key);
         value_.SetGlobalBuffer((__gm__ T*)a.value);
+        if constexpr (kLatent) {
+            queryRope_.SetGlobalBuffer((__gm__ T*)a.queryRope);
+            keyRope_.SetGlobalBuffer((__gm__ T*)a.keyRope);
+        }
         const uint32_t core = uint32_t(AscendC::GetBlockIdx());
         walk_.Init(t_, a, core, uint32_t(AscendC::GetBlockNum()));
         shared_.Init(t_, a.workspace, core);
         unit_.Init(pipe);
-        const uint32_t rows = t_.blockRows, widest = t_.keyDim > t_.valueDim ? t_.keyDim : t_.valueDim;
-        pipe.InitBuffer(l1_, (rows * (t_.keyDim + 2 * t_.tile) + t_.pieces * t_.piece * widest) * sizeof(T));
-        Take(pipe, queries_, rows, t_.keyDim);
+        const uint32_t rows = t_.blockRows, keys = t_.keyDim + t_.ropeDim;
+        const uint32_t widest = keys > t_.valueDim ? keys : t_.valueDim;
+        pipe.InitBuffer(l1_, (rows * (keys + 2 * t_.tile) + t_.pieces * t_.piece * widest) * sizeof(T));
+        Take(pipe, queries_, rows, keys);
         for (uint32_t i = 0; i < 2; ++i) Take(pipe, weights_[i], rows, t_.tile);
         for (uint32_t i = 0; i < t_.pieces; ++i) Take(pipe, pieces_[i], t_.piece, widest);
     }
@@ -132,14 +138,26 @@ class StreamCube910b {
             const uint32_t n = t_.blockRows - row < heads ? t_.blockRows - row : heads;
             const uint64_t first = uint64_t(query) * t_.heads + block.item.firstHead;
             LoadRows(queries_.matrix, row, query_[first * t_.keyDim], n, t_.keyDim, t_.keyDim);
+            if constexpr (kLatent) {
+                LoadRows(Rope(queries_), row, queryRope_[first * t_.ropeDim], n, t_.ropeDim, t_.ropeDim);
+            }
         }
         queries_.EndLoad();
         queries_.BeginUse();
     }
-    // The next piece of a round, in the next place; `padded`: rows up to a multiple of 16 repeat
-    // earlier ones.
+    // The rotary part of queries or keys, behind the latents.
+    __aicore__ inline CubeMatrix<T> Rope(const Operand& o) const {
+        return {o.matrix.data[o.matrix.height * t_.keyDim], o.matrix.height};
+    }
+    // The next piece of a round, in the next place; `keys`: rotary parts too, and rows up to a multiple of 16
+    // repeat earlier ones.
     __aicore__ inline void LoadPiece(const Round& round, Cursor& c, const GlobalTensor<T>& cache,
-                                     uint32_t columns, bool padded) {
+                                     uint32_t columns, bool keys) {
+        const auto load = [&](const Operand& to, uint32_t row, int64_t slot, uint32_t run) {
+            const uint32_t head = round.block->item.kvHead;
+            LoadSlots(to.matrix, row, cache, slot, head, run, columns);
+            if (kLatent && keys) LoadSlots(Rope(to), row, keyRope_, slot, head, run, t_.ropeDim);
+        };
         const Operand& place = pieces_[loads_ % t_.pieces];
         ++loads_;
         place.BeginLoad();
@@ -153,16 +171,15 @@ class StreamCube910b {
                                                    left < room ? left : room, step);
             if (slot < 0) continue;
             run = step;
-            LoadSlots(place.matrix, c.rows, cache, slot, round.block->item.kvHead, run, columns);
+            load(place, c.rows, slot, run);
             c.rows += run;
             last = slot + run - 1;
         }
         const uint32_t missing = (kSide - c.rows % kSide) % kSide;
-        if (padded && missing != 0) {
+        if (keys && missing != 0) {
             const bool many = run >= missing;
             for (uint32_t row = c.rows; row % kSide != 0; row += many ? missing : 1) {
-                LoadSlots(place.matrix, row, cache, last - (many ? missing - 1 : 0), round.block->item.kvHead,
-                          many ? missing : 1, columns);
+                load(place, row, last - (many ? missing - 1 : 0), many ? missing : 1);
             }
         }
         place.EndLoad();
@@ -217,6 +234,9 @@ class StreamCube910b {
             keys.BeginUse();
             const CubeUnit::Result c = unit_.Begin();
             Multiply<false>(c, queries_.matrix, keys.matrix, round.rows, columns, t_.keyDim, true);
+            if constexpr (kLatent) {
+                Multiply<false>(c, Rope(queries_), Rope(keys), round.rows, columns, t_.ropeDim, false);
+            }
             keys.EndUse();
             unit_.Ready(c);
             Store(shared_.scores[place][key.row * t_.blockRows], c, round.rows, columns);
@@ -275,7 +295,7 @@ class StreamCube910b {
     BlockWalk walk_;
     CubeUnit unit_;
     Shared<T> shared_;
-    GlobalTensor<T> query_, key_, value_;
+    GlobalTensor<T> query_, queryRope_, key_, keyRope_, value_;
     AscendC::TBuf<AscendC::TPosition::A1> l1_;
     Operand queries_, weights_[2], pieces_[kPieces];
     Block blocks_[3];

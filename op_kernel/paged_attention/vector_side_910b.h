@@ -3,7 +3,7 @@
 #ifndef HYBRID_OPS_KERNEL_PAGED_ATTENTION_VECTOR_SIDE_910B_H_
 #define HYBRID_OPS_KERNEL_PAGED_ATTENTION_VECTOR_SIDE_910B_H_
 
-#include "cube_side_910b.h"
+#include "exchange_910b.h"
 #include "fractal_results.h"
 
 namespace hybrid_ops {
@@ -23,17 +23,17 @@ class VectorSide910b {
         rows_ = t_.blockRows / kVectorCores;
         row_ = uint32_t(AscendC::GetSubBlockIdx()) * rows_;
         line_ = rows_ * kSide;
-        sumColumns_ = SumElements(t_) / line_ < 1 ? 1 : SumElements(t_) / line_;
-        pipe.InitBuffer(scores_, 2, rows_ * t_.tile * sizeof(float));
-        pipe.InitBuffer(weights_, 1, rows_ * t_.tile * sizeof(T));
-        pipe.InitBuffer(sums_, 2, sumColumns_ * line_ * sizeof(float));
-        pipe.InitBuffer(results_, 2, kSide * t_.valueDim * sizeof(T));
+        sumColumns_ = kSumElements / line_ < 1 ? 1 : kSumElements / line_;
+        pipe.InitBuffer(scores_, 1, rows_ * t_.tile * sizeof(float));
+        const uint32_t weights = rows_ * t_.tile, results = kSide * t_.valueDim;
+        pipe.InitBuffer(weights_, 1, (weights > results ? weights : results) * sizeof(T));
+        pipe.InitBuffer(sums_, kSumPlaces, sumColumns_ * line_ * sizeof(float));
         Reserve(pipe, buffer_, total_, rows_ * t_.valueDim);
         softmax_.Init(pipe, rows_);
         AscendC::Duplicate(total_, 0.0f, int32_t(rows_ * t_.valueDim));
         // Rows that are not exchanged are worked on like the others.
-        Zero(scores_, rows_ * t_.tile);
-        Zero(sums_, sumColumns_ * line_);
+        Zero(scores_, 1, rows_ * t_.tile);
+        Zero(sums_, kSumPlaces, sumColumns_ * line_);
     }
 
     // One round ahead with the weights, over all blocks: the cube core is not kept waiting by results.
@@ -56,18 +56,19 @@ class VectorSide910b {
         scores_.FreeAllEvent();
         weights_.FreeAllEvent();
         sums_.FreeAllEvent();
-        results_.FreeAllEvent();
     }
 
  private:
+    static constexpr uint32_t kSumPlaces = 2;
+
     template <class Queue>
-    __aicore__ inline static void Zero(Queue& queue, uint32_t elements) {
-        for (uint32_t i = 0; i < 2; ++i) {
+    __aicore__ inline static void Zero(Queue& queue, uint32_t places, uint32_t elements) {
+        for (uint32_t i = 0; i < places; ++i) {
             LocalTensor<float> tensor = queue.template AllocTensor<float>();
             AscendC::Duplicate(tensor, 0.0f, int32_t(elements));
             queue.EnQue(tensor);
         }
-        for (uint32_t i = 0; i < 2; ++i) {
+        for (uint32_t i = 0; i < places; ++i) {
             LocalTensor<float> tensor = queue.template DeQue<float>();
             queue.FreeTensor(tensor);
         }
@@ -173,7 +174,7 @@ class VectorSide910b {
             StorePartials(t_, *round.block, part, softmax_, partials_);
         } else {
             softmax_.Normalize(total_, t_.valueDim / kSide);
-            StoreResults(t_, *round.block, part, results_, out_);
+            StoreResults(t_, *round.block, part, weights_, out_);
         }
     }
     // total <- total * factors of the round + its sums
@@ -223,9 +224,9 @@ class VectorSide910b {
     FractalSoftmax softmax_;
     GlobalTensor<T> out_;
     GlobalTensor<float> partials_;
-    AscendC::TQue<AscendC::TPosition::VECIN, 2> scores_, sums_;
-    AscendC::TQue<AscendC::TPosition::VECOUT, 1> weights_;
-    AscendC::TQue<AscendC::TPosition::VECOUT, 2> results_;
+    AscendC::TQue<AscendC::TPosition::VECIN, 1> scores_;
+    AscendC::TQue<AscendC::TPosition::VECIN, kSumPlaces> sums_;
+    AscendC::TQue<AscendC::TPosition::VECOUT, 1> weights_;  // and results
     Buffer buffer_;
     FloatTensor total_;
     uint32_t row_, rows_, line_, sumColumns_;
