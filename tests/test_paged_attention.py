@@ -331,6 +331,33 @@ def test_mla_refuses_several_kv_heads(name):
     assert found.startswith(f"hybrid_paged_mla: {name}: axis 1 is wrong: got 1=2")
 
 
+MLA_SHAPES = {
+    "heads": ("query_rope", (7, 2, 2), "axis H differs from H of query: got H=2 (shape [7, 2, 2]); allowed H=3"),
+    "latents": ("kv_cache", (6, 4, 1, 6), "axis R differs from R of query: got R=6 (shape [6, 4, 1, 6]); allowed R=5"),
+    "rotated": ("key_rope_cache", (6, 4, 1, 3), "axis RP differs from RP of query_rope: got RP=3 (shape [6, 4, 1, 3]); allowed RP=2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MLA_SHAPES)
+def test_mla_refuses_shapes(name):
+    argument, shape, wanted = MLA_SHAPES[name]
+    given = {"query": torch.zeros(7, 3, 5), "query_rope": torch.zeros(7, 3, 2), "kv_cache": torch.zeros(6, 4, 1, 5),
+             "key_rope_cache": torch.zeros(6, 4, 1, 2)}  # fmt: skip
+    given[argument] = torch.zeros(shape)
+    found = text(paged.mla, upload(host()), *given.values(), 1.0, True, soc="ascend910b")
+    assert found == f"hybrid_paged_mla: {argument}: {wanted} on ascend910b"
+
+
+def test_a_workspace_of_another_stream_is_refused():
+    plan, given = upload(host()), tensors(host())
+    workspace = paged.SplitWorkspace(given[0], 7, 4, 7, 2)
+    object.__setattr__(workspace, "place", workspace.__dict__["place"]._replace(stream=7))
+    found = text(paged.attention_with_workspace, plan, *given, 1.0, True, workspace)
+    assert found == (
+        "paged.attention_with_workspace: workspace: call from another stream: got stream None; allowed stream 7 on every SoC"
+    )
+
+
 def test_workspace_bytes_and_refusals():
     bytes_of = paged.SplitWorkspace.required_bytes
     assert bytes_of(2016, 32, 128, 2) == 2016 * 32 * 2 * 130 * 4 <= 2**26 < bytes_of(2017, 32, 128, 2)

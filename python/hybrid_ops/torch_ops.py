@@ -242,13 +242,24 @@ def call(
     if not torch.compiler.is_compiling():  # sizes and scalars are symbols then; the fake op checks them
         attrs = check.attributes(op, where, attrs)
         for name, given_tensor in tensors.items():
-            if given_tensor is not None and (
-                given_tensor.layout is not torch.strided or given_tensor.is_quantized
-            ):
-                kind = "quantized" if given_tensor.is_quantized else str(given_tensor.layout)
+            if given_tensor is None:
+                continue
+            nested = given_tensor.is_nested
+            if nested or given_tensor.layout is not torch.strided or given_tensor.is_quantized:
+                kind = (
+                    "quantized"
+                    if given_tensor.is_quantized
+                    else "nested"
+                    if nested
+                    else str(given_tensor.layout)
+                )
                 raise check.refuse(
                     op.name, name, "not a dense tensor", got=kind, allowed="torch.strided", soc=where
                 )
+            if dtype_name(given_tensor) not in dtypes.NUMPY:
+                check.call(
+                    op, options.get("soc"), _specs(tensors), attrs
+                )  # words the dtype that arrays have not
     function = getattr(getattr(torch.ops, NAMESPACE), op.name + (FUNCTIONAL if functional else ""))
     given = {n: t for n, t in tensors.items() if t is not None}
     if backend is None and not any(options.values()):

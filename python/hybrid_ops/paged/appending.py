@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import check, contract, torch_ops
+from .arguments import flag, layout
 from .attend import hold_options, hold_plan, hold_tensors
 from .device_plan import DevicePlan
 from .errors import refuse, refusing
@@ -71,8 +72,7 @@ def append(
     counts = (sys.getrefcount(key_cache), sys.getrefcount(value_cache))
     plan, chosen = hold_plan(WHERE, plan), hold_options(WHERE, options)
     tensors = {"key": key, "value": value, "key_cache": key_cache, "value_cache": value_cache}
-    if cache_mode not in (0, 1) or isinstance(cache_mode, bool):
-        raise refuse(WHERE, "cache_mode", "not a known layout", repr(cache_mode), "0 ND, 1 NZ")
+    cache_mode, in_place = layout(WHERE, cache_mode), flag(WHERE, "in_place", in_place)
     hold_tensors(WHERE, plan, tensors, packed=2)
     size = key_cache.shape[2 if cache_mode else 1] if key_cache.dim() == 4 else plan.host.page_size
     if size != plan.host.page_size:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .. import check, contract, torch_ops
+from .arguments import dense, flag, layout
 from .device_plan import DevicePlan
 from .errors import refuse, refusing
 from .place import hold
@@ -162,9 +163,7 @@ def _workspace(where: str, workspace: Any) -> SplitWorkspace:
 
 def attention_of(where: str, cache_mode: Any, names: tuple[str, str] = (ATTENTION, NZ_ATTENTION)) -> str:
     """The operator, of ND and NZ caches, that reads caches of this layout. Raises PagedError for an unknown one."""
-    if cache_mode not in (0, 1) or isinstance(cache_mode, bool):
-        raise refuse(where, "cache_mode", "not a known layout", repr(cache_mode), "0 ND, 1 NZ")
-    return names[cache_mode]
+    return names[layout(where, cache_mode)]
 
 
 def hold_plan(where: str, plan: Any) -> DevicePlan:
@@ -180,12 +179,7 @@ def hold_tensors(where: str, plan: DevicePlan, tensors: Mapping[str, Any], packe
     The first `packed` tensors have one row per query, the others are caches in pages.
     """
     for i, (name, tensor) in enumerate(tensors.items()):
-        if not isinstance(tensor, torch.Tensor):
-            raise refuse(where, name, "not a tensor", type(tensor).__name__, "torch.Tensor")
-        if tensor.is_quantized or tensor.layout is not torch.strided:
-            got = "quantized" if tensor.is_quantized else tensor.layout
-            raise refuse(where, name, "not a dense tensor", got, "torch.strided, unquantised")
-        if not tensor.is_contiguous():
+        if not dense(where, name, tensor).is_contiguous():
             raise refuse(
                 where, name, "not contiguous", f"strides {list(tensor.stride())}", "contiguous memory"
             )
@@ -227,12 +221,11 @@ def _run(
     number = isinstance(scale_value, int | float) and not isinstance(scale_value, bool)
     if not number or not math.isfinite(scale_value) or not np.float32(scale_value) > 0:
         raise refuse(where, "scale_value", "not a finite number above 0", scale_value, "> 0, finite")
-    for flag, given in (("causal", causal), ("lse", lse)):
-        if not isinstance(given, bool):
-            raise refuse(where, flag, "wrong type", repr(given), "True or False")
+    flag(where, "causal", causal)
+    flag(where, "lse", lse)
     query = tensors["query"]
-    if workspace is not None and query.dim() == 3:
-        value = tensors["value_cache"] if name == ATTENTION else query
+    value = tensors["value_cache"] if name == ATTENTION else query
+    if workspace is not None and query.dim() == 3 and value.dim():
         workspace.hold(where, query.shape[0], query.shape[1], value.shape[-1], tensors)
     attrs = {"scale_value": float(scale_value), "causal": causal, "softmax_lse_flag": lse,
              "num_splits": 1 if workspace is None else workspace.splits}  # fmt: skip

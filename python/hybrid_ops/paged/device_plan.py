@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .arguments import dense
 from .errors import refuse
 from .host_plan import HostPlan
 from .place import Place
@@ -39,8 +40,7 @@ class DevicePlan:
         """
         if not isinstance(host, HostPlan):
             raise refuse(WHERE, "host", "wrong type", type(host).__name__, "HostPlan")
-        if not isinstance(query, torch.Tensor):
-            raise refuse(WHERE, "query", "not a tensor", type(query).__name__, "torch.Tensor")
+        dense(WHERE, "query", query)
         longest = int(host.lengths.max())
         if longest > INT32:
             raise refuse(WHERE, "lengths", "beyond what operators hold", longest, f"<= {INT32}")

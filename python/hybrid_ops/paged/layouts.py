@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import figures
+from .arguments import dense
 from .errors import refuse
 
 COLUMN = 16  # elements of an NZ column
@@ -19,6 +20,8 @@ def _shape(where: str, cache: Any) -> tuple[int, ...]:
         raise refuse(
             where, "cache", "not a tensor or array", type(cache).__name__, "torch.Tensor, numpy.ndarray"
         )
+    if hasattr(cache, "is_nested"):
+        dense(where, "cache", cache)
     return tuple(int(n) for n in cache.shape)
 
 

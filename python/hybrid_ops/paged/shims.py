@@ -13,6 +13,7 @@ import torch
 
 from .. import contract, torch_ops
 from . import figures
+from .arguments import dense, layout, reads_values
 from .attend import ATTENTION, NZ_ATTENTION, attention_of, hold_options
 from .errors import refuse, refusing
 from .host_plan import HostPlan
@@ -24,15 +25,9 @@ _CACHES = ("key_cache", "value_cache")
 _CACHE = contract.load()["hybrid_reshape_and_cache"]
 
 
-def _tensor(where: str, name: str, given: Any) -> torch.Tensor:
-    if not isinstance(given, torch.Tensor):
-        raise refuse(where, name, "not a tensor", type(given).__name__, "torch.Tensor")
-    return given
-
-
 def int32(where: str, name: str, given: Any) -> torch.Tensor:
     """int32 of whole numbers. What int32 does not hold keeps its side of 0: it names no page and no slot, as it should."""
-    tensor = _tensor(where, name, given)
+    tensor = dense(where, name, given)
     if tensor.dtype is torch.int64:
         tensor = tensor.clamp(-(2**31), 2**31 - 1)
     elif tensor.dtype is not torch.int32:
@@ -130,9 +125,9 @@ def paged_attention(
     """
     where = "paged_attention"
     op = _ATTENTIONS[attention_of(where, cache_mode)]
-    chosen = hold_options(where, options)
+    chosen, read = hold_options(where, options), reads_values(where, validate)
     for name, given in (("query", query), ("key_cache", key_cache), ("value_cache", value_cache)):
-        _tensor(where, name, given)
+        dense(where, name, given)
     block_tables = int32(where, "block_tables", block_tables)
     context_lens = int32(where, "context_lens", context_lens)
     for name, given in (("block_tables", block_tables), ("context_lens", context_lens)):
@@ -148,19 +143,17 @@ def paged_attention(
         if query_start_loc.shape != (len(context_lens) + 1,):
             shape = list(query_start_loc.shape)
             raise refuse(where, "query_start_loc", "wrong shape", shape, [len(context_lens) + 1])
-        if validate == "values":
+        if read:
             _validate_starts(where, query_start_loc, query.shape[0])
     if query_start_loc is None and query.shape[0] != len(context_lens):
         allowed = f"{len(context_lens)}, one per sequence, or query_start_loc"
         raise refuse(where, "query", "wrong number of rows", query.shape[0], allowed)
     ids, positions = _schedule(query.shape[0], context_lens, query_start_loc)
-    if validate is not None:
-        if validate != "values":
-            raise refuse(where, "validate", "not a known choice", repr(validate), "values")
+    if read:
         _validate(where, key_cache, block_tables, context_lens, ids, positions, cache_mode)
     tensors = {"query": query, "key_cache": key_cache, "value_cache": value_cache, "sequence_ids": ids, "positions": positions,
                "context_lens": context_lens, "block_tables": block_tables}  # fmt: skip
-    scale = float(query.shape[-1]) ** -0.5 if scale_value is None else scale_value
+    scale = float(max(query.shape[-1], 1)) ** -0.5 if scale_value is None else scale_value
     attrs = {"scale_value": scale, "causal": causal, "num_splits": num_splits}
     with refusing():
         out, _ = torch_ops.call(op, tensors, attrs, functional=False, validate=None, **chosen)
@@ -191,17 +184,18 @@ def reshape_and_cache(
         PagedError: refused before anything ran.
     """
     where = "reshape_and_cache"
-    chosen = hold_options(where, options)
+    chosen, attrs = hold_options(where, options), {"cache_mode": layout(where, cache_mode)}
+    reads_values(where, validate)
     tensors = {"key": key, "value": value, "key_cache": key_cache, "value_cache": value_cache,
                "slot_mapping": int32(where, "slot_mapping", slot_mapping)}  # fmt: skip
     for name in ("key", "value", *_CACHES):
-        _tensor(where, name, tensors[name])
+        dense(where, name, tensors[name])
     hold_apart(where, tensors, _CACHES)
     with refusing():
         torch_ops.call(
             _CACHE,
             tensors,
-            {"cache_mode": cache_mode},
+            attrs,
             functional=False,
             validate=validate,
             **chosen,

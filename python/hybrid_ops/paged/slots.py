@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from . import figures
+from .arguments import reads_values
 from .errors import refuse
 from .shims import int32
 
@@ -51,9 +52,7 @@ def slots_of(
     if len(sequence_ids) != len(positions):
         raise refuse(WHERE, "positions", "other number than sequence_ids", len(positions), len(sequence_ids))
     figures.number(WHERE, "page_size", page_size, least=1)
-    if validate is not None:
-        if validate != "values":
-            raise refuse(WHERE, "validate", "not a known choice", repr(validate), "values")
+    if reads_values(WHERE, validate):
         _hold_values(block_tables, sequence_ids, positions, page_size)
     sequences, width = block_tables.shape
     if not sequences or not width:

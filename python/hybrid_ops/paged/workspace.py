@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from . import figures
+from .arguments import dense
 from .errors import refuse
 from .place import Place, hold
 
@@ -40,8 +41,7 @@ class SplitWorkspace:
     splits: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.query, torch.Tensor):
-            raise refuse(WHERE, "query", "not a tensor", type(self.query).__name__, "torch.Tensor")
+        dense(WHERE, "query", self.query)
         if self.bytes > MOST_BYTES:
             raise refuse(
                 WHERE, "splits", "partial results too large", f"{self.bytes} bytes", f"<= {MOST_BYTES} bytes"
