@@ -362,6 +362,7 @@ def test_workspace_bytes_and_refusals():
     bytes_of = paged.SplitWorkspace.required_bytes
     assert bytes_of(2016, 32, 128, 2) == 2016 * 32 * 2 * 130 * 4 <= 2**26 < bytes_of(2017, 32, 128, 2)
     assert bytes_of(0, 1, 1, 2) == 0
+    assert paged.SplitWorkspace(torch.empty(1), 1024, 64, 126, 2).bytes == 2**26, "exactly the budget"
     q = torch.empty(1)
     where = "paged.SplitWorkspace: "
     assert text(paged.SplitWorkspace, q, 2017, 32, 128, 2) == (
