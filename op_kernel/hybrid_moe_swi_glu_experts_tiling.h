@@ -59,8 +59,25 @@ constexpr uint32_t kMaxEntries = 1025;  // local memory is for weights
 constexpr uint32_t kCubeRows = 128;
 constexpr uint32_t kCubeTokens = 256;
 constexpr uint32_t kCubeStep = 256;
+// On ascend310p a result is [tokens, rows] of each of two row blocks: all tokens of an expert, up to
+// kMostCubeTokens, share one pass over its weights, with fewer rows where they are many.
+constexpr uint32_t kMostCubeTokens = 512;
+constexpr uint32_t kMostSlotRows = kMostCubeTokens + 2 * 64;  // tokens and rows of a step in L1
+constexpr uint32_t kMostCubeCores = 16;
+
+struct CubeShape {
+    uint32_t tokens, rows;
+
+    constexpr explicit CubeShape(uint32_t n) : tokens(0), rows(0) {
+        const uint32_t passes = (n + kMostCubeTokens - 1) / kMostCubeTokens;
+        tokens = ((n + passes - 1) / passes + 15) / 16 * 16;
+        rows = kCubeTokens * kCubeRows / tokens / 16 * 16;
+        if (rows > kCubeRows) rows = kCubeRows;
+    }
+};
+
 // Rows per expert from which the cube path is the faster one.
-constexpr uint32_t kCubeFromRows910b = 3, kCubeFromRows310p = 5;
+constexpr uint32_t kCubeFromRows910b = 3, kCubeFromRows310p = 2;
 
 // Cycles that n > 0 rows of one expert take per weight tile. Further passes over it find it in L2.
 inline uint64_t ExpertCost(uint32_t n, const HybridMoeSwiGluExpertsTilingData& t) {
@@ -90,12 +107,12 @@ inline HybridMoeSwiGluExpertsPlan PlanHybridMoeSwiGluExperts(const HybridMoeSwiG
     const bool cube = chip.cubeCores != 0 && shape.bytes == 2 && worth && shape.rows != 0;
     plan.tilingKey = cube ? 1 : 0;
     if (cube) {
-        t.tileTokens = kCubeTokens;
-        // A core's share of memory is 41 bytes a cycle on 910B; on 310P 17, less what reading 32 bytes at a
-        // time loses. Tokens: 910B multiplies 16 x 16 x 16 a cycle, 310P waits for their moves.
-        t.loadCost = chip.is910b ? 1600 : 10600;
-        t.tileCost = chip.is910b ? 500 : 6000;
-        t.tokenCost = chip.is910b ? 8 : 23;
+        t.tileTokens = chip.is910b ? kCubeTokens : kMostCubeTokens;
+        // A core's share of memory is 41 bytes a cycle on 910B, 17 on 310P. Tokens: 910B multiplies 16 x 16 x
+        // 16 a cycle, 310P waits for their moves from L2.
+        t.loadCost = chip.is910b ? 1600 : 7700;
+        t.tileCost = chip.is910b ? 500 : 7700;
+        t.tokenCost = chip.is910b ? 8 : 10;
     } else {
         t.tileTokens = kTileTokens;
         // Bytes a core gets per cycle: at most 17 on 310P; on 910B 20.7 when all of them read, more where
@@ -109,6 +126,7 @@ inline HybridMoeSwiGluExpertsPlan PlanHybridMoeSwiGluExperts(const HybridMoeSwiG
     const int64_t wider = shape.hidden > shape.inner ? shape.hidden : shape.inner;
     const int64_t units = busy * ((wider + block - 1) / block);
     plan.blockDim = units < int64_t(cores) ? uint32_t(units) : cores;
+    if (cube && !chip.is910b && plan.blockDim > kMostCubeCores) plan.blockDim = kMostCubeCores;
     if (plan.blockDim == 0) plan.blockDim = 1;
     t.syncBytes = (plan.blockDim * 32 + 511) / 512 * 512;
     // act; on the cube path the two projections stand there first.

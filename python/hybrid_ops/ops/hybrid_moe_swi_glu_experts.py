@@ -238,6 +238,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         "large": {"edits": [put("expanded_x", 200.0, 1)]},
         "gate-saturates": {"edits": [put("gate", 40.0, (2, 3)), put("gate", -40.0, (2, 4))]},
         "cube-halves": {"counts": [130, 0, 257, 15], "hidden": 272, "inner": 144},
+        "cube-tall": {"counts": [300, 3, 513], "hidden": 112, "inner": 16},
         "cube-rows": {"counts": [20, 33], "hidden": 400, "inner": 160},
         "zero-weights": {"edits": [put("down", 0.0, 0)], "expect": _expect_zero_rows(0, 1)},
     }  # fmt: skip
@@ -246,7 +247,7 @@ def _settings() -> dict[str, dict[str, Any]]:
 # Cases of the strategies that share the walk, the barrier and the epilogue with the first.
 _STRATEGY_CASES = (
     "decode", "apart", "two-empty", "contention", "last-only", "n15", "n16", "H272", "I80", "no-expert-rows",
-    "offset-beyond", "nan-row", "none", "cube-halves", "cube-rows", "qwen3-30b", "H7168", "I14336",
+    "offset-beyond", "nan-row", "none", "cube-halves", "cube-tall", "cube-rows", "qwen3-30b", "H7168", "I14336",
 )  # fmt: skip
 _WIDE_CASES = ("decode", "apart", "two-empty", "n5", "H272", "I80", "no-expert-rows", "nan-row")
 
