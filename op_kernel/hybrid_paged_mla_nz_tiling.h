@@ -1,8 +1,8 @@
-// The plan of hybrid_paged_mla_nz is that of hybrid_paged_mla.
+// The plan of hybrid_paged_mla_nz is the one that the latent attention operators share.
 #ifndef HYBRID_OPS_HYBRID_PAGED_MLA_NZ_TILING_H_
 #define HYBRID_OPS_HYBRID_PAGED_MLA_NZ_TILING_H_
 
-#include "hybrid_paged_mla_tiling.h"
+#include "paged_latent_tiling.h"
 
 using HybridPagedMlaNzTilingData = PagedAttentionTilingData;
 

@@ -7,6 +7,7 @@ import pytest
 
 from hybrid_ops import case, check, host, runtime, sim
 from hybrid_ops.check import Spec
+from hybrid_ops.ops import _nz_pages as pages
 from hybrid_ops.ops import hybrid_paged_attention_nz as nz
 
 ND, NZ = "hybrid_paged_attention", nz.OP
@@ -23,8 +24,8 @@ def find(name, soc):
 def test_bits_are_those_of_nd(name, soc):
     found = find(name, soc)
     inputs = found.inputs()
-    rows = {n: np.ascontiguousarray(nz.to_nd(inputs[n], inputs["query"].shape[-1])) for n in nz.CACHES}
-    assert all(nz.to_nz(rows[n]).tobytes() == inputs[n].tobytes() for n in rows), "ND -> NZ -> ND"
+    rows = {n: np.ascontiguousarray(pages.to_nd(inputs[n], inputs["query"].shape[-1])) for n in nz.CACHES}
+    assert all(pages.to_nz(rows[n]).tobytes() == inputs[n].tobytes() for n in rows), "ND -> NZ -> ND"
     blocked = sim.launch(NZ, inputs, found.attrs, soc=soc).outputs
     plain = sim.launch(ND, inputs | rows, found.attrs, soc=soc).outputs
     assert np.abs(plain["attention_out"].astype(float)).max() > 0.01

@@ -6,7 +6,7 @@
 #ifndef HYBRID_OPS_KERNEL_PAGED_ATTENTION_LATENT_KERNEL_310P_H_
 #define HYBRID_OPS_KERNEL_PAGED_ATTENTION_LATENT_KERNEL_310P_H_
 
-#include "../hybrid_paged_mla_tiling.h"
+#include "../paged_latent_tiling.h"
 #include "fractal_results.h"
 #include "latent_feed_310p.h"
 

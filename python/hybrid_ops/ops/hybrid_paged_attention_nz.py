@@ -18,6 +18,7 @@ import numpy as np
 
 from .. import check, roofline
 from ..case import Arrays, Case, columns
+from . import _nz_pages as layout
 from . import _paged_attention as paged
 from . import _paged_attention_cases as parts
 
@@ -25,27 +26,6 @@ OP = "hybrid_paged_attention_nz"
 CACHES = parts.CACHES
 # Exported graphs: attribute -> axis whose size ** -0.5 it is.
 SCALES = {"scale_value": "D"}
-COLUMN = 16
-
-
-def to_nd(cache: np.ndarray, dim: int) -> np.ndarray:
-    """[P, HKV * D / 16, page, 16] as [P, page, HKV, D]."""
-    pages, columns, size, _ = cache.shape
-    return cache.swapaxes(1, 2).reshape(pages, size, columns * COLUMN // dim, dim)
-
-
-def to_nz(cache: np.ndarray) -> np.ndarray:
-    """[P, page, HKV, D] as [P, HKV * D / 16, page, 16]."""
-    pages, size = cache.shape[:2]
-    return np.ascontiguousarray(cache.reshape(pages, size, -1, COLUMN).swapaxes(1, 2))
-
-
-def gathered(cache: np.ndarray, dim: int) -> np.ndarray:
-    """`to_nd` element by element: each is looked up where it lies in flat memory."""
-    pages, columns, size, _ = cache.shape
-    b, o, c = np.ogrid[:pages, :size, : columns * COLUMN]
-    at = ((b * columns + c // COLUMN) * size + o) * COLUMN + c % COLUMN
-    return cache.reshape(-1)[at].reshape(pages, size, columns * COLUMN // dim, dim)
 
 
 def meaning(
@@ -62,7 +42,7 @@ def meaning(
     softmax_lse_flag: bool = False,
     *,
     attend: paged.Attend = paged.dense,
-    rows: Callable[[np.ndarray, int], np.ndarray] = to_nd,
+    rows: Callable[[np.ndarray, int], np.ndarray] = layout.to_nd,
 ) -> dict[str, np.ndarray]:
     """The operator in float64, by default through a gather.
 
@@ -89,7 +69,7 @@ def meaning(
 
 
 # The same by flat addresses and running maximum and sum; arguments and results as `meaning`.
-second_formula = partial(meaning, attend=paged.online, rows=gathered)
+second_formula = partial(meaning, attend=paged.online, rows=layout.gathered)
 
 
 def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
@@ -98,7 +78,7 @@ def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
     Elements of caches are named as [page, offset, kv head, d].
     """
     dim = arrays["query"].shape[-1]
-    rows: dict[str, Any] = {**arrays, **{name: to_nd(arrays[name], dim) for name in CACHES}}
+    rows: dict[str, Any] = {**arrays, **{name: layout.to_nd(arrays[name], dim) for name in CACHES}}
     paged.check_metadata(OP, rows, rows["key_cache"].shape[:2], soc)
     paged.check_finite(OP, rows, ("query",), CACHES, soc)
 
@@ -109,7 +89,7 @@ def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
     rows = {}
     for name in CACHES:
         pages, columns, size, _ = (int(n) for n in specs[name].shape)
-        rows[name] = check.Spec((pages, size, columns * COLUMN // dim, dim), specs[name].dtype)
+        rows[name] = check.Spec((pages, size, columns * layout.COLUMN // dim, dim), specs[name].dtype)
     return paged.floors({**specs, **rows}, soc, heads=heads, score_dims=dim, value_dims=dim, caches=CACHES)
 
 
@@ -133,7 +113,7 @@ _DTYPE_CASES = ("mha", "mqa-48", "mix-64", "chunked-prefill", "splits-lse", "bad
 
 def _make(rng: np.random.Generator, **setting: Any) -> Arrays:
     made = parts.make(rng, **setting)
-    return {name: to_nz(array) if name in CACHES else array for name, array in made.items()}
+    return {name: layout.to_nz(array) if name in CACHES else array for name, array in made.items()}
 
 
 def cases(soc: str) -> list[Case]:

@@ -10,24 +10,17 @@ The caller absorbs the key projection into the query, rotates, and projects the 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from .. import check, roofline
-from ..case import Arrays, Case, Edit, columns, edited, put
+from ..case import Arrays, Case, columns
 from . import _paged_attention as paged
-from . import _paged_attention_cases as parts
+from . import _paged_latent as latent
 
 OP = "hybrid_paged_mla"
-CACHES = ("kv_cache", "key_rope_cache")
-
-
-def _joined(latent: np.ndarray, rope: np.ndarray) -> np.ndarray:
-    return np.concatenate([latent, rope], axis=-1)
+floors = latent.floors
 
 
 def meaning(
@@ -64,10 +57,10 @@ def meaning(
         HybridOpsError: scale_value not above 0.
     """
     paged.refuse_scale(OP, scale_value)
-    schedule = paged.Schedule(sequence_ids, positions, context_lens, block_tables, kv_cache.shape[:2], causal)
-    keys = _joined(kv_cache, key_rope_cache)
-    out, lse = attend(_joined(query, query_rope), keys, kv_cache, schedule, scale_value, num_splits)
-    return paged.results(out, lse, query.dtype, softmax_lse_flag)
+    return latent.attended(
+        query, query_rope, kv_cache, key_rope_cache, sequence_ids, positions, context_lens, block_tables, scale_value, causal,
+        num_splits, softmax_lse_flag, attend=attend,
+    )  # fmt: skip
 
 
 # The same by running maximum and sum, slot after slot, split and merged; arguments and results as `meaning`.
@@ -77,98 +70,7 @@ second_formula = partial(meaning, attend=paged.online)
 def check_values(arrays: Arrays, axes: Mapping[str, int], soc: str) -> None:
     """Refuse metadata no schedule could mean, and values that are not finite. Raises HybridOpsError naming the first."""
     paged.check_metadata(OP, arrays, arrays["kv_cache"].shape[:2], soc)
-    paged.check_finite(OP, arrays, ("query", "query_rope"), CACHES, soc)
-
-
-def floors(specs: Mapping[str, check.Spec], soc: str) -> roofline.Floors:
-    """Cycles no kernel of this operator can beat, see `_paged_attention.floors`."""
-    heads, latent, rope = (int(n) for n in (*specs["query"].shape[1:], specs["query_rope"].shape[-1]))
-    return paged.floors(specs, soc, heads=heads, score_dims=latent + rope, value_dims=latent, caches=CACHES)
-
-
-def make(
-    rng: np.random.Generator,
-    *,
-    types: Mapping[str, np.dtype],
-    lengths: Sequence[int],
-    queries: Any,
-    page: int,
-    heads: int,
-    dims: tuple[int, int],
-    edits: Sequence[Edit],
-) -> Arrays:
-    """Caches with random pages, NaN wherever no sequence counts a slot."""
-    arrays = paged.schedule_arrays(rng, lengths, queries, page, 3, None)
-    pages, n = arrays.pop("pages"), len(arrays["positions"])
-    for part, dim in (("", dims[0]), ("_rope", dims[1])):
-        arrays[f"query{part}"] = rng.standard_normal((n, heads, dim))
-    arrays["kv_cache"] = rng.standard_normal((pages, page, 1, dims[0]))
-    arrays["key_rope_cache"] = rng.standard_normal((pages, page, 1, dims[1]))
-    made = edited(arrays, edits, rng, types)
-    paged.poison(made, CACHES)
-    return {name: made[name] for name in types}
-
-
-def _analytic(arrays: Arrays, rng: np.random.Generator) -> None:
-    """Scores 0 and ln 3 by the rotary part alone, latents 1 and 5: a quarter of one and three of the other."""
-    page = arrays["block_tables"][0, 0]
-    arrays["query"][:] = 0.0
-    arrays["query_rope"][:] = 1.0
-    arrays["key_rope_cache"][page, :, 0, 0] = 0.0, math.log(3)
-    arrays["kv_cache"][page, :, 0, 0] = 1.0, 5.0
-
-
-def _growing(arrays: Arrays, rng: np.random.Generator) -> None:
-    """Scores that grow along the history, from tile to tile by more than any slack of a kernel's maxima."""
-    slots = paged.Schedule(
-        np.arange(len(arrays["context_lens"])), arrays["context_lens"], arrays["context_lens"], arrays["block_tables"],
-        arrays["kv_cache"].shape[:2], False,
-    )  # fmt: skip
-    flat = arrays["key_rope_cache"].reshape(-1, arrays["key_rope_cache"].shape[-1])
-    arrays["query_rope"][:, :, 0] = 1.0
-    for b, length in enumerate(arrays["context_lens"]):
-        flat[slots.slots(b, 0, int(length)), 0] = np.arange(length) * 2.0
-
-
-def _expect_four(inputs: Arrays, outputs: Arrays) -> None:
-    np.testing.assert_allclose(outputs["attention_out"].astype(np.float64), 4.0, rtol=2e-3)
-
-
-def settings() -> dict[str, dict[str, Any]]:
-    """Every case by name; what is not said is decode of lengths 19 and 32 over pages of 16, 4 heads, 128 + 64."""
-    return {
-        "analytic": {"lengths": (2,), "page": 2, "heads": 1, "dims": (1, 1), "scale": 1.0, "edits": [_analytic],
-                     "expect": _expect_four},
-        **{f"dims-{r}-{p}": {"dims": (r, p), "lengths": (9, 17)}
-           for r, p in ((5, 3), (128, 64), (512, 64), (512, 256), (80, 32), (129, 24))},
-        "dims-1024": {"dims": (1024, 1), "lengths": (5, 2), "heads": 2},
-        **{f"heads-{h}": {"heads": h, "dims": (64, 32)} for h in (1, 7, 16, 40)},
-        "page-1": {"page": 1, "lengths": (3, 1)},
-        "page-128": {"page": 128, "lengths": (128, 129), "dims": (64, 32)},
-        "empty": {"lengths": (0, 3), "queries": [(0, 4), (1, 2)]},
-        "all": {"causal": False, "queries": [(0, 3), (1, 0)]},
-        "prefill": {"lengths": (40, 11), "queries": {"prefill": 21}, "dims": (64, 32)},
-        "no-query": {"queries": []},
-        "lse": {"lse": True, "heads": 3},
-        # More tiles than a core keeps: maxima that hardly move, and ones that always do.
-        "long": {"lengths": (601, 530), "page": 64, "heads": 32, "dims": (64, 32)},
-        "growing": {"lengths": (530, 7), "page": 64, "heads": 32, "dims": (64, 32), "scale": 0.125, "edits": [_growing]},
-        "growing-prefill": {"lengths": (420,), "queries": {"prefill": 9}, "page": 128, "heads": 16, "dims": (64, 16),
-                            "scale": 0.125, "lse": True, "edits": [_growing]},
-        "splits": {"splits": 4, "lengths": (67, 3, 0)},
-        "splits-lse": {"splits": 3, "lse": True, "heads": 12},
-        "bad-page": {"edits": [put("block_tables", 99, (1, 1))]},
-        "deepseek-v3": {"heads": 128, "dims": (512, 64), "page": 128, "lengths": (40,), "scale": 192**-0.5},
-        "v2-lite": {"heads": 16, "dims": (512, 64), "page": 64, "lengths": (70,), "scale": 192**-0.5},
-    }  # fmt: skip
-
-
-def arranged(setting: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments of `make` (and "expect" where a case has its own), and attributes, of a setting."""
-    s = {"lengths": (19, 32), "queries": "decode", "page": 16, "heads": 4, "dims": (128, 64), "edits": [],
-         **setting}  # fmt: skip
-    attrs = parts.attributes(s, sum(s["dims"]) ** -0.5)
-    return s, attrs
+    paged.check_finite(OP, arrays, ("query", "query_rope"), latent.CACHES, soc)
 
 
 _DTYPE_CASES = ("dims-5-3", "dims-512-64", "dims-1024", "prefill", "splits-lse", "v2-lite")
@@ -179,10 +81,10 @@ def cases(soc: str) -> list[Case]:
     listed = []
     for column in columns(OP, soc):
         prefix = column.prefix("mla")
-        for name, setting in settings().items():
+        for name, setting in latent.settings().items():
             if column.index and name not in _DTYPE_CASES:
                 continue
-            s, attrs = arranged(setting)
+            s, attrs = latent.arranged(setting)
             expect = s.pop("expect", partial(paged.expect_close, meaning=meaning, attrs=attrs))
-            listed.append(column.case(f"{prefix}-{name}", make, s, attrs, expect=expect))
+            listed.append(column.case(f"{prefix}-{name}", latent.make, s, attrs, expect=expect))
     return listed

@@ -15,9 +15,9 @@ import numpy as np
 
 from .. import check, roofline
 from ..case import Arrays, Case, columns
+from . import _nz_pages as layout
 from . import _paged_attention as paged
-from . import hybrid_paged_attention_nz as layout
-from . import hybrid_paged_mla as nd
+from . import _paged_latent as nd
 
 OP = "hybrid_paged_mla_nz"
 CACHES = nd.CACHES
@@ -68,7 +68,7 @@ def meaning(
         HybridOpsError: scale_value not above 0.
     """
     paged.refuse_scale(OP, scale_value)
-    return nd.meaning(
+    return nd.attended(
         query, query_rope, rows(kv_cache), rows(key_rope_cache), sequence_ids, positions, context_lens, block_tables,
         scale_value, causal, num_splits, softmax_lse_flag, attend=attend,
     )  # fmt: skip

@@ -1,0 +1,27 @@
+"""Caches in the layout of CANN's FRACTAL_NZ, and their way to ND pages and back, without loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+COLUMN = 16
+
+
+def to_nd(cache: np.ndarray, dim: int) -> np.ndarray:
+    """[P, HKV * D / 16, page, 16] as [P, page, HKV, D]."""
+    pages, columns, size, _ = cache.shape
+    return cache.swapaxes(1, 2).reshape(pages, size, columns * COLUMN // dim, dim)
+
+
+def to_nz(cache: np.ndarray) -> np.ndarray:
+    """[P, page, HKV, D] as [P, HKV * D / 16, page, 16]."""
+    pages, size = cache.shape[:2]
+    return np.ascontiguousarray(cache.reshape(pages, size, -1, COLUMN).swapaxes(1, 2))
+
+
+def gathered(cache: np.ndarray, dim: int) -> np.ndarray:
+    """`to_nd` element by element: each is looked up where it lies in flat memory."""
+    pages, columns, size, _ = cache.shape
+    b, o, c = np.ogrid[:pages, :size, : columns * COLUMN]
+    at = ((b * columns + c // COLUMN) * size + o) * COLUMN + c % COLUMN
+    return cache.reshape(-1)[at].reshape(pages, size, columns * COLUMN // dim, dim)
