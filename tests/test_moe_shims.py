@@ -123,12 +123,12 @@ def refusals():
                            "moe.npu_moe_token_permute: padded_mode: not available: got True; allowed False"),
         "permute-dropped": (lambda: moe.npu_moe_token_permute(x, ids, 1),
                             "moe.npu_moe_token_permute: num_out_tokens: rows cannot be dropped: got 1; "
-                            "allowed None, 0 or 2, one per number"),
+                            "allowed None or 0 or 2"),
         "permute-shape": (lambda: moe.npu_moe_token_permute(x, torch.zeros(3, 1).int()),
                           "moe.npu_moe_token_permute: indices: not the numbers of each token: got shape [3, 1]; "
                           "allowed [2, K] or [2]"),
         "scores": (lambda: moe.select_experts(x, x, 1, scoring_func="relu"),
-                   "moe.select_experts: scoring_func: no such scores: got 'relu'; allowed softmax, sigmoid"),
+                   "moe.select_experts: scoring_func: no such scores: got 'relu'; allowed softmax or sigmoid"),
         "tokens": (lambda: moe.select_experts(torch.randn(3, 4), x, 1),
                    "moe.select_experts: router_logits: other number of tokens: got 2; allowed T=3 of hidden_states"),
         "rows": (lambda: moe.npu_moe_token_unpermute(x, torch.zeros(3, dtype=torch.int32)),
@@ -186,6 +186,23 @@ def hostile():
         "softmax-flag-type": (lambda: moe.npu_moe_gating_top_k_softmax(logits, torch.zeros(3).int(), 2, **RUN),
                               "npu_moe_gating_top_k_softmax: finished: not one flag per row: got int32 [3]; "
                               "allowed bool [3]"),
+        **{f"gating-renorm-{type(bad).__name__}": (lambda bad=bad: moe.npu_moe_gating_top_k(logits, 2, renorm=bad, **RUN),
+           f"npu_moe_gating_top_k: renorm: softmax behind the selection is not available: got {said}; allowed 0")
+           for bad, said in ((one, "Tensor"), (None, "None"), ("", "''"), ([], "[]"), (False, "False"))},
+        "gating-out-flag": (lambda: moe.npu_moe_gating_top_k(logits, 2, out_flag=one, **RUN),
+                            "npu_moe_gating_top_k: out_flag: scores of all experts are not returned: got Tensor; allowed False"),
+        "select-grouped": (lambda: moe.select_experts(x, logits, 2, use_grouped_topk=2, **RUN),
+                           "select_experts: use_grouped_topk: wrong type: got 2; allowed True or False"),
+        "select-scores": (lambda: moe.select_experts(x, logits, 2, scoring_func=one, **RUN),
+                          "select_experts: scoring_func: no such scores: got Tensor; allowed softmax or sigmoid"),
+        "routing-type": (lambda: moe.npu_moe_init_routing_v2(x, ids, expert_num=4, row_idx_type=True, **RUN),
+                         "npu_moe_init_routing_v2: row_idx_type: not available: got True; allowed 0 or 1"),
+        "routing-tokens": (lambda: moe.npu_moe_init_routing_v2(x, ids, expert_num=4, expert_tokens_num_type=one, **RUN),
+                           "npu_moe_init_routing_v2: expert_tokens_num_type: not available: got Tensor; allowed 0 or 1"),
+        "routing-no-tokens": (lambda: moe.npu_moe_init_routing_v2(x, ids, expert_num=4, expert_tokens_num_flag=False, **RUN),
+                              "npu_moe_init_routing_v2: expert_tokens_num_flag: not available: got False; allowed True"),
+        "permute-tensor": (lambda: moe.npu_moe_token_permute(x, ids, one, **RUN),
+                           "npu_moe_token_permute: num_out_tokens: rows cannot be dropped: got Tensor; allowed None or 0 or 6"),
         "select-none": (lambda: moe.select_experts(None, logits, 2, **RUN),
                         "select_experts: hidden_states: not a tensor: got NoneType; allowed torch.Tensor"),
         "select-scalar": (lambda: moe.select_experts(torch.tensor(1.0), logits, 2, **RUN),
@@ -223,3 +240,10 @@ def test_hostile_arguments_are_refused_in_the_one_form(name):
     with pytest.raises(moe.MoeError) as caught:
         call()
     assert str(caught.value) == f"moe.{wanted} on every SoC"
+
+
+def test_no_group_is_not_one_group():
+    x, logits = torch.randn(3, 32), torch.randn(3, 4)
+    groups = {"use_grouped_topk": True, "num_expert_group": 2, "topk_group": 0}
+    with pytest.raises(MoeError, match="k_group out of range: got k_group=0, group_count=2"):
+        moe.select_experts(x, logits, 2, **groups, **RUN)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -72,6 +72,17 @@ def hold_whole(where: str, name: str, value: object) -> int:
 def hold_flag(where: str, name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise refuse(where, name, "wrong type", repr(value), "True or False")
+    return value
+
+
+def hold_option(
+    where: str, name: str, value: object, allowed: Sequence[object], wrong: str = "not available"
+) -> Any:
+    """Refuse what is none of `allowed`, in type too: a tensor has no plain truth, and True is no 1."""
+    if not any(type(value) is type(a) and value == a for a in allowed):
+        plain = value is None or isinstance(value, bool | int | float | str | list)
+        got = repr(value) if plain else type(value).__name__
+        raise refuse(where, name, wrong, got, " or ".join(str(a) for a in allowed))
     return value
 
 

@@ -17,6 +17,7 @@ from .call import (
     hold_floats,
     hold_number,
     hold_numbers,
+    hold_option,
     hold_options,
     hold_rows,
     hold_whole,
@@ -52,10 +53,8 @@ def npu_moe_gating_top_k(
     sum. eps is accepted and not added: a row whose selected scores are all 0 has NaN weights.
     """
     where = "npu_moe_gating_top_k"
-    if renorm:
-        raise refuse(where, "renorm", "softmax behind the selection is not available", renorm, 0)
-    if out_flag:
-        raise refuse(where, "out_flag", "scores of all experts are not returned", out_flag, False)
+    hold_option(where, "renorm", renorm, (0,), "softmax behind the selection is not available")
+    hold_option(where, "out_flag", out_flag, (False,), "scores of all experts are not returned")
     given = {"k": k, "k_group": k_group, "group_count": group_count, "group_select_mode": group_select_mode,
              "norm_type": norm_type}  # fmt: skip
     attrs = {
@@ -103,8 +102,8 @@ def select_experts(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(topk_weights, topk_ids int32), both [T, top_k], with the arguments of vLLM's layers."""
     where = "select_experts"
-    if scoring_func not in ("softmax", "sigmoid"):
-        raise refuse(where, "scoring_func", "no such scores", repr(scoring_func), "softmax, sigmoid")
+    hold_option(where, "scoring_func", scoring_func, ("softmax", "sigmoid"), "no such scores")
+    hold_flag(where, "use_grouped_topk", use_grouped_topk)
     hold_rows(where, "hidden_states", hidden_states)
     hold_floats(where, "router_logits", router_logits, 2)
     if hidden_states.shape[0] != router_logits.shape[0]:
@@ -113,8 +112,8 @@ def select_experts(
     hold_flag(where, "renormalize", renormalize)
     groups = (1, 1)
     if use_grouped_topk:
-        groups = (hold_whole(where, "num_expert_group", num_expert_group or 1),
-                  hold_whole(where, "topk_group", topk_group or 1))  # fmt: skip
+        groups = (1 if num_expert_group is None else hold_whole(where, "num_expert_group", num_expert_group),
+                  1 if topk_group is None else hold_whole(where, "topk_group", topk_group))  # fmt: skip
     bias = e_score_correction_bias
     attrs = {"k": hold_whole(where, "top_k", top_k), "group_count": groups[0], "k_group": groups[1],
              "group_select_mode": int(use_grouped_topk and bias is not None), "norm_type": int(scoring_func == "sigmoid"),
@@ -149,22 +148,24 @@ def npu_moe_init_routing_v2(
     hold_floats(where, "x", x, 2)
     numbers = hold_numbers(where, "expert_idx", expert_idx)
     whole, slots = hold_whole(where, "expert_num", expert_num), numbers.numel()
+    hold_whole(where, "expert_capacity", expert_capacity)  # of drop_pad_mode 1 alone
     active: object = [0, whole] if active_expert_range is None else active_expert_range
-    active = list(active) if isinstance(active, Sequence) else active
-    fixed = {
+    if isinstance(active, Sequence) and not isinstance(active, str):
+        active = [n if type(n) is int else repr(n) for n in active]
+    fixed: dict[str, tuple[object, tuple[object, ...]]] = {
         "active_num": (active_num, (-1, slots)),
         "drop_pad_mode": (drop_pad_mode, (0,)),
         "quant_mode": (quant_mode, (-1,)),
-        "active_expert_range": (active, ([0, expert_num],)),
+        "active_expert_range": (active, ([0, whole],)),
         "expert_tokens_num_type": (expert_tokens_num_type, (0, 1)),
+        "expert_tokens_num_flag": (expert_tokens_num_flag, (True,)),
         "row_idx_type": (row_idx_type, (0, 1)),
     }
     for name, (value, allowed) in fixed.items():
-        if value not in allowed:
-            raise refuse(where, name, "not available", value, " or ".join(str(a) for a in allowed))
+        hold_option(where, name, value, allowed)
     tensors = {"x": x, "expert_idx": numbers}
     values, rows, offsets, sorted_slots, _ = run(
-        INIT, tensors, {"expert_num": expert_num}, hold_options(where, options)
+        INIT, tensors, {"expert_num": whole}, hold_options(where, options)
     )
     ends = offsets[1:].long()
     tokens = ends if expert_tokens_num_type == 0 else ends - offsets[:-1].long()
@@ -193,11 +194,8 @@ def npu_moe_token_permute(
         raise refuse(
             where, "indices", "not the numbers of each token", f"shape {list(numbers.shape)}", allowed
         )
-    if padded_mode:
-        raise refuse(where, "padded_mode", "not available", padded_mode, False)
-    if num_out_tokens not in (None, 0, numbers.numel()):
-        allowed = f"None, 0 or {numbers.numel()}, one per number"
-        raise refuse(where, "num_out_tokens", "rows cannot be dropped", num_out_tokens, allowed)
+    hold_option(where, "padded_mode", padded_mode, (False,))
+    hold_option(where, "num_out_tokens", num_out_tokens, (None, 0, numbers.numel()), "rows cannot be dropped")
     tensors = {"x": tokens, "expert_idx": numbers.reshape(numbers.shape[0], -1)}
     attrs = {"expert_num": hold_whole(where, "expert_num", expert_num)}
     values, rows, *_ = run(INIT, tensors, attrs, hold_options(where, options))
