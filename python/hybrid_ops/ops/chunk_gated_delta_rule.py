@@ -9,6 +9,12 @@ order: decay, read, delta, write, readout of the updated state (Yang et al., Gat
 
 S keeps full precision inside a sequence and is rounded once, to final_state. Sequences are packed one behind the other;
 one without tokens has its initial state as its final one. Rows that no sequence covers are zero.
+
+What is not finite stays in its value head (a key: in the value heads that share it) and its sequence. On ascend910b it
+reaches the tokens from its own on, up to one that forgets the state (a query: its own token). On ascend310p, calls that
+pass chunks of 64 tokens (DK and DV multiples of 16, about 16 or more tokens per sequence on average) differ: NaN in a
+value, and what is not finite in a key, beta or g, also reaches the tokens of its chunk before its own, and no later
+token of the sequence forgets it; an infinite value counts as a finite one, since fp16 saturates there.
 """
 
 from __future__ import annotations
