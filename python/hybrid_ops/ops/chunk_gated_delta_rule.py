@@ -432,7 +432,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         **{f"state-infinite-forgotten-at-{at}-T{n}": {
                "lengths": [n, 3], "edits": [_infinite_rows, put("g", -np.inf, at)]}
            for n, at in [(70, 0), (70, 33), (70, 64), (150, 140)]},
-        **{f"tokens-infinite-{n}": {"lengths": [n, 5], "nk": 3, "nv": 6, "edits": [_infinite_tokens], "soc": "ascend910b"}
+        **{f"tokens-infinite-{n}": {"lengths": [n, 5], "nk": 3, "nv": 6, "edits": [_infinite_tokens], "soc": "ascend910b", "overflows": True}
            for n in (100, 12)},
         "zero-length": {"lengths": [0, 2, 0, 0, 5, 0], "expect": partial(_expect_states_copied, [0, 2, 3, 5])},
         "zero-length-all": {"lengths": [0, 0], "tokens": 0, "expect": partial(_expect_states_copied, [0, 1])},
