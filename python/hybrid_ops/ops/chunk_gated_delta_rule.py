@@ -109,7 +109,8 @@ def second_formula(
 
     With G the sum of gates inside a chunk and E[i,j] = exp(G_i - G_j) for j <= i, the corrected values are
     u = (I + strict_lower(beta K K^T E))^-1 beta (v - exp(G) K S), and readout and new state are sums over them. A row whose
-    gate forgets begins a chunk: 0 times what an infinite state left behind would not be 0.
+    gate forgets begins a chunk: 0 times what an infinite state left behind would not be 0. Products tell no rows apart once
+    one is not finite, so chunks of a sequence that has such a row are single rows, read from the state behind them.
     """
     tokens, heads = value.shape[:2]
     group = heads // key.shape[1]
@@ -125,9 +126,9 @@ def second_formula(
         if first == end:
             continue
         s = initial_state[b].astype(float).swapaxes(1, 2)  # [NV, DK, DV]
-        begins = sorted(
-            {*range(first, end, chunk_size), *(first + np.flatnonzero(forgets[first:end].any(axis=1)))}
-        )
+        finite = all(np.isfinite(x[first:end].astype(float)).all() for x in (query, key, value, beta))
+        size = chunk_size if finite else 1
+        begins = sorted({*range(first, end, size), *(first + np.flatnonzero(forgets[first:end].any(axis=1)))})
         for begin, following in zip(begins, [*begins[1:], end], strict=True):
             chunk = slice(begin, following)
             s[forgets[begin]] = 0
@@ -140,10 +141,14 @@ def second_formula(
                 between = np.exp(np.where(lower, total - total.swapaxes(1, 2), -np.inf))
                 system = np.tril(rate * (k @ k.swapaxes(1, 2)) * between, -1) + np.eye(n)
                 u = np.linalg.solve(system, rate * (v - (np.exp(total) * k) @ s))
-                read = (np.exp(total) * q) @ s + ((q @ k.swapaxes(1, 2)) * between) @ u
-                out[chunk] = read.swapaxes(0, 1).astype(out.dtype)
                 last = total[:, -1:]
-                s = np.exp(last) * s + (np.exp(last - total) * k).swapaxes(1, 2) @ u
+                behind = np.exp(last) * s + (np.exp(last - total) * k).swapaxes(1, 2) @ u
+                if size == 1:
+                    read = q @ behind
+                else:
+                    read = (np.exp(total) * q) @ s + ((q @ k.swapaxes(1, 2)) * between) @ u
+                out[chunk] = read.swapaxes(0, 1).astype(out.dtype)
+                s = behind
         with np.errstate(over="ignore"):
             final[b] = s.swapaxes(1, 2).astype(final.dtype)
     return {"out": out, "final_state": final}
@@ -432,7 +437,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         **{f"state-infinite-forgotten-at-{at}-T{n}": {
                "lengths": [n, 3], "edits": [_infinite_rows, put("g", -np.inf, at)]}
            for n, at in [(70, 0), (70, 33), (70, 64), (150, 140)]},
-        **{f"tokens-infinite-{n}": {"lengths": [n, 5], "nk": 3, "nv": 6, "edits": [_infinite_tokens], "soc": "ascend910b", "overflows": True}
+        **{f"tokens-infinite-{n}": {"lengths": [n, 5], "nk": 3, "nv": 6, "edits": [_infinite_tokens], "soc": "ascend910b"}
            for n in (100, 12)},
         "zero-length": {"lengths": [0, 2, 0, 0, 5, 0], "expect": partial(_expect_states_copied, [0, 2, 3, 5])},
         "zero-length-all": {"lengths": [0, 0], "tokens": 0, "expect": partial(_expect_states_copied, [0, 1])},
