@@ -447,8 +447,13 @@ def driver(model: Path, out: Path, extra: dict[str, str]) -> subprocess.Popen:
         "--static",
         "n=8",
     ]
+    # A shell starts what runs in its background with SIGINT ignored, and children inherit that.
     process = subprocess.Popen(
-        command, env={**os.environ, **extra}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        command,
+        env={**os.environ, **extra},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     end = time.monotonic() + 60
     while not list(out.glob(".net.convert-*/net.mindir")):
