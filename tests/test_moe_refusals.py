@@ -30,6 +30,8 @@ BAD_WEIGHTS = {
     "none": ({"gate": None}, "gate: not a tensor: got NoneType; allowed torch.Tensor"),
     "sparse": ({"up": torch.zeros(4, 24, 32).to_sparse()},
                "up: not a dense tensor: got torch.sparse_coo; allowed torch.strided, unquantised"),
+    "nested": ({"up": torch.nested.nested_tensor([torch.zeros(24, 32), torch.zeros(23, 32)])},
+               "up: not a dense tensor: got nested; allowed torch.strided, unquantised"),
 }  # fmt: skip
 
 

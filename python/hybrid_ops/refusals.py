@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import check
 
+if TYPE_CHECKING:
+    import torch
+
 EVERY = "every SoC"
+OPTIONS = ("backend", "soc", "checks")  # that every call of a family takes
 
 E = TypeVar("E", bound=check.HybridOpsError)
 
@@ -27,6 +31,31 @@ class Refusals(Generic[E]):
             f"{self.family}.{where}", argument, wrong, got=got, allowed=allowed, soc=soc or EVERY
         )
         return self.error(str(text))
+
+    def dense(self, where: str, name: str, given: Any) -> torch.Tensor:
+        """`given` if it is a tensor with strides; sparse, nested and quantised ones are refused."""
+        import torch  # plans of a family work without it
+
+        if not isinstance(given, torch.Tensor):
+            raise self.refuse(where, name, "not a tensor", type(given).__name__, "torch.Tensor")
+        if given.is_quantized or given.is_nested or given.layout is not torch.strided:
+            got = "quantized" if given.is_quantized else "nested" if given.is_nested else given.layout
+            raise self.refuse(where, name, "not a dense tensor", got, "torch.strided, unquantised")
+        return given
+
+    def flag(self, where: str, name: str, given: object) -> bool:
+        """`given` if it is True or False."""
+        if not isinstance(given, bool):
+            raise self.refuse(where, name, "wrong type", repr(given), "True or False")
+        return given
+
+    def hold_options(self, where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Every option of `OPTIONS`, None where it is not given."""
+        unknown = set(options) - set(OPTIONS)
+        if unknown:
+            got, allowed = check.words(sorted(unknown)), check.words(OPTIONS)
+            raise self.refuse(where, "options", "no such option", got, allowed)
+        return {name: options.get(name) for name in OPTIONS}
 
     @contextmanager
     def refusing(self) -> Iterator[None]:

@@ -8,32 +8,14 @@ from typing import Any
 import torch
 
 from .. import check, contract, torch_ops
-from .errors import refuse, refusing
+from .errors import dense, refuse, refusing
 
-OPTIONS = ("backend", "soc", "checks")
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-
-
-def hold_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option of `OPTIONS`, None where it is not given."""
-    unknown = set(options) - set(OPTIONS)
-    if unknown:
-        raise refuse(where, "options", "no such option", check.words(sorted(unknown)), check.words(OPTIONS))
-    return {name: options.get(name) for name in OPTIONS}
-
-
-def hold_dense(where: str, name: str, tensor: Any) -> None:
-    """Refuse what is no dense, unquantised tensor."""
-    if not isinstance(tensor, torch.Tensor):
-        raise refuse(where, name, "not a tensor", type(tensor).__name__, "torch.Tensor")
-    if tensor.is_quantized or tensor.layout is not torch.strided:
-        got = "quantized" if tensor.is_quantized else tensor.layout
-        raise refuse(where, name, "not a dense tensor", got, "torch.strided, unquantised")
 
 
 def hold_floats(where: str, name: str, tensor: Any, rank: int) -> torch.Tensor:
     """Refuse what is no dense, unquantised float tensor of `rank` dimensions."""
-    hold_dense(where, name, tensor)
+    dense(where, name, tensor)
     if tensor.dtype not in FLOATS:
         allowed = check.words(str(dtype).removeprefix("torch.") for dtype in FLOATS)
         raise refuse(where, name, "not a float tensor", torch_ops.dtype_name(tensor), allowed)
@@ -44,7 +26,7 @@ def hold_floats(where: str, name: str, tensor: Any, rank: int) -> torch.Tensor:
 
 def hold_rows(where: str, name: str, tensor: Any) -> torch.Tensor:
     """Refuse what is no dense tensor of at least one dimension."""
-    hold_dense(where, name, tensor)
+    dense(where, name, tensor)
     if tensor.dim() == 0:
         raise refuse(where, name, "wrong rank", "shape []", "1 dimension or more")
     return tensor
@@ -66,12 +48,6 @@ def hold_whole(where: str, name: str, value: object) -> int:
         raise refuse(where, name, "not a whole number", repr(value), "int")
     if not -(2**63) <= value < 2**63:
         raise refuse(where, name, "does not fit 64 bits", value, "int64")
-    return value
-
-
-def hold_flag(where: str, name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise refuse(where, name, "wrong type", repr(value), "True or False")
     return value
 
 

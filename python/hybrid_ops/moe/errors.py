@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import check
 from ..refusals import EVERY, Refusals
 
-__all__ = ["EVERY", "MoeError", "refuse", "refusing"]
+__all__ = ["EVERY", "MoeError", "dense", "flag", "hold_options", "refuse", "refusing"]
 
 
 class MoeError(check.HybridOpsError):
@@ -14,3 +14,4 @@ class MoeError(check.HybridOpsError):
 
 _refusals = Refusals("moe", MoeError)
 refuse, refusing = _refusals.refuse, _refusals.refusing
+dense, flag, hold_options = _refusals.dense, _refusals.flag, _refusals.hold_options

@@ -8,9 +8,9 @@ import torch
 from torch.nn.functional import pad
 
 from .. import check, torch_ops
-from .call import hold_device, hold_flag, hold_floats, run
+from .call import hold_device, hold_floats, run
 from .dispatched import DispatchedTokens
-from .errors import refuse, refusing
+from .errors import flag, refuse, refusing
 from .routing import RoutingPlan, SigmoidGroupedOptions, SoftmaxOptions, route, route_sigmoid_grouped
 from .strategies import GroupedStrategy, strategy_of
 
@@ -69,7 +69,7 @@ class SwiGluExperts:
         With `transposed` from gate_up [E, H, 2I] and down [E, I, H], as grouped products x @ w take them (vLLM-Ascend).
         """
         where = f"{cls.__name__}.from_fused"
-        hold_flag(where, "transposed", transposed)
+        flag(where, "transposed", transposed)
         _hold_weights(where, {"gate_up": gate_up, "down": down})
         experts, both, hidden = gate_up.transpose(1, 2).shape if transposed else gate_up.shape
         if both % 2:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .call import hold_device, hold_flag, hold_floats, hold_number, hold_options, hold_whole, run
-from .errors import refuse
+from .call import hold_device, hold_floats, hold_number, hold_whole, run
+from .errors import flag, hold_options, refuse
 
 if TYPE_CHECKING:
     from .dispatched import DispatchedTokens
@@ -106,7 +106,7 @@ def route(logits: torch.Tensor, options: SoftmaxOptions, **where_to_run: Any) ->
         raise refuse("route", "options", "wrong type", type(options).__name__, "SoftmaxOptions")
     attrs = {
         "k": hold_whole("route", "top_k", options.top_k),
-        "norm_topk_prob": hold_flag("route", "renormalize", options.renormalize),
+        "norm_topk_prob": flag("route", "renormalize", options.renormalize),
     }
     return _route("route", logits, None, attrs, where_to_run)
 
@@ -131,9 +131,9 @@ def route_sigmoid_grouped(
         "k": hold_whole(where, "top_k", options.top_k),
         "group_count": hold_whole(where, "groups", options.groups),
         "k_group": hold_whole(where, "selected_groups", options.selected_groups),
-        "group_select_mode": int(hold_flag(where, "group_top_two", options.group_top_two)),
+        "group_select_mode": int(flag(where, "group_top_two", options.group_top_two)),
         "norm_type": 1,
-        "norm_topk_prob": hold_flag(where, "renormalize", options.renormalize),
+        "norm_topk_prob": flag(where, "renormalize", options.renormalize),
         "routed_scaling_factor": hold_number(where, "scale", options.scale, "float above 0"),
     }
     return _route(where, logits, bias, attrs, where_to_run)

@@ -12,19 +12,16 @@ import torch
 
 from .. import torch_ops
 from .call import (
-    hold_dense,
-    hold_flag,
     hold_floats,
     hold_number,
     hold_numbers,
     hold_option,
-    hold_options,
     hold_rows,
     hold_whole,
     run,
 )
 from .dispatched import COMBINE, INIT, dispatch
-from .errors import refuse
+from .errors import dense, flag, hold_options, refuse
 from .experts import SwiGluExperts
 from .routing import GATING, RoutingPlan
 from .strategies import GroupedStrategy
@@ -76,7 +73,7 @@ def npu_moe_gating_top_k_softmax(
     chosen = hold_options(where, options)
     hold_floats(where, "x", x, 2)
     if finished is not None:
-        hold_dense(where, "finished", finished)
+        dense(where, "finished", finished)
         if finished.dtype is not torch.bool or tuple(finished.shape) not in ((x.shape[0],), (x.shape[0], 1)):
             got = f"{torch_ops.dtype_name(finished)} {list(finished.shape)}"
             raise refuse(where, "finished", "not one flag per row", got, f"bool [{x.shape[0]}]")
@@ -103,13 +100,13 @@ def select_experts(
     """(topk_weights, topk_ids int32), both [T, top_k], with the arguments of vLLM's layers."""
     where = "select_experts"
     hold_option(where, "scoring_func", scoring_func, ("softmax", "sigmoid"), "no such scores")
-    hold_flag(where, "use_grouped_topk", use_grouped_topk)
+    flag(where, "use_grouped_topk", use_grouped_topk)
     hold_rows(where, "hidden_states", hidden_states)
     hold_floats(where, "router_logits", router_logits, 2)
     if hidden_states.shape[0] != router_logits.shape[0]:
         got, allowed = router_logits.shape[0], f"T={hidden_states.shape[0]} of hidden_states"
         raise refuse(where, "router_logits", "other number of tokens", got, allowed)
-    hold_flag(where, "renormalize", renormalize)
+    flag(where, "renormalize", renormalize)
     groups = (1, 1)
     if use_grouped_topk:
         groups = (1 if num_expert_group is None else hold_whole(where, "num_expert_group", num_expert_group),

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import check, contract, torch_ops
-from .arguments import flag, layout
-from .attend import hold_options, hold_plan, hold_tensors
+from .arguments import layout
+from .attend import hold_plan, hold_tensors
 from .device_plan import DevicePlan
-from .errors import refuse, refusing
+from .errors import flag, hold_options, refuse, refusing
 from .memory import hold_apart
 
 OP = "hybrid_reshape_and_cache"

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import check, contract, torch_ops
-from .arguments import dense, flag, layout
+from .. import contract, torch_ops
+from .arguments import layout
 from .device_plan import DevicePlan
-from .errors import refuse, refusing
+from .errors import dense, flag, hold_options, refuse, refusing
 from .place import hold
 from .workspace import SplitWorkspace
 
@@ -20,7 +20,6 @@ ATTENTION = "hybrid_paged_attention"
 NZ_ATTENTION = "hybrid_paged_attention_nz"
 MLA = "hybrid_paged_mla"
 NZ_MLA = "hybrid_paged_mla_nz"
-OPTIONS = ("backend", "soc", "checks")
 
 
 def attention(
@@ -193,14 +192,6 @@ def hold_tensors(where: str, plan: DevicePlan, tensors: Mapping[str, Any], packe
 def _hold_page_size(where: str, plan: DevicePlan, name: str, cache: torch.Tensor, axis: int) -> None:
     if cache.dim() == 4 and cache.shape[axis] != plan.host.page_size:
         raise refuse(where, name, "other page_size than the plan", cache.shape[axis], plan.host.page_size)
-
-
-def hold_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option of `OPTIONS`, None where it is not given."""
-    unknown = set(options) - set(OPTIONS)
-    if unknown:
-        raise refuse(where, "options", "no such option", check.words(sorted(unknown)), check.words(OPTIONS))
-    return {name: options.get(name) for name in OPTIONS}
 
 
 def _run(

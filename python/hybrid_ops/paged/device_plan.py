@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .arguments import dense
-from .errors import refuse
+from .errors import dense, refuse
 from .host_plan import HostPlan
 from .place import Place
 from .writes import write_slots

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import check
 from ..refusals import EVERY, Refusals
 
-__all__ = ["EVERY", "PagedError", "refuse", "refusing"]
+__all__ = ["EVERY", "PagedError", "dense", "flag", "hold_options", "refuse", "refusing"]
 
 
 class PagedError(check.HybridOpsError):
@@ -14,3 +14,4 @@ class PagedError(check.HybridOpsError):
 
 _refusals = Refusals("paged", PagedError)
 refuse, refusing = _refusals.refuse, _refusals.refusing
+dense, flag, hold_options = _refusals.dense, _refusals.flag, _refusals.hold_options

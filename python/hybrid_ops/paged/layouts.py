@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import figures
-from .arguments import dense
-from .errors import refuse
+from .errors import dense, refuse
 
 COLUMN = 16  # elements of an NZ column
 

@@ -13,9 +13,9 @@ import torch
 
 from .. import contract, torch_ops
 from . import figures
-from .arguments import dense, layout, reads_values
-from .attend import ATTENTION, NZ_ATTENTION, attention_of, hold_options
-from .errors import refuse, refusing
+from .arguments import layout, reads_values
+from .attend import ATTENTION, NZ_ATTENTION, attention_of
+from .errors import dense, hold_options, refuse, refusing
 from .host_plan import HostPlan
 from .memory import hold_apart
 

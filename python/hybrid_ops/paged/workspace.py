@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from . import figures
-from .arguments import dense
-from .errors import refuse
+from .errors import dense, refuse
 from .place import Place, hold
 
 WHERE = "SplitWorkspace"
