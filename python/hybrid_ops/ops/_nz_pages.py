@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from typing import Any
+
 import numpy as np
+
+from ..case import Arrays
 
 COLUMN = 16
 
@@ -25,3 +30,12 @@ def gathered(cache: np.ndarray, dim: int) -> np.ndarray:
     b, o, c = np.ogrid[:pages, :size, : columns * COLUMN]
     at = ((b * columns + c // COLUMN) * size + o) * COLUMN + c % COLUMN
     return cache.reshape(-1)[at].reshape(pages, size, columns * COLUMN // dim, dim)
+
+
+def in_nz(make: Callable[..., Arrays], caches: Collection[str]) -> Callable[..., Arrays]:
+    """`make`, with its caches in NZ pages."""
+
+    def made(rng: np.random.Generator, **setting: Any) -> Arrays:
+        return {n: to_nz(array) if n in caches else array for n, array in make(rng, **setting).items()}
+
+    return made

@@ -18,7 +18,6 @@ from ..case import Arrays
 from ..check import Spec
 
 PADDING = -1  # of a table row; the contract's packed metadata spells it 0xFFFFFFFF
-WORKSPACE_BYTES = 64 << 20  # most bytes of partial results
 
 
 class Schedule:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..case import Arrays, Edit, edited, put
-from ._paged_attention import poison, schedule_arrays
+from ..case import Arrays, Case, Edit, columns, edited, put
+from ._paged_attention import expect_close, poison, schedule_arrays
 
 CACHES = ("key_cache", "value_cache")
 
@@ -144,3 +145,26 @@ def attributes(setting: dict[str, Any], scale: float) -> dict[str, Any]:
         "scale_value": setting.pop("scale", scale), "causal": setting.pop("causal", True),
         "num_splits": setting.pop("splits", 1), "softmax_lse_flag": setting.pop("lse", False),
     }  # fmt: skip
+
+
+def listed(
+    op: str,
+    soc: str,
+    stem: str,
+    settings: Mapping[str, Mapping[str, Any]],
+    arranged: Callable[[Mapping[str, Any]], tuple[dict[str, Any], dict[str, Any]]],
+    make: Callable[..., Arrays],
+    meaning: Callable[..., dict[str, np.ndarray]],
+    dtype_cases: Collection[str],
+) -> list[Case]:
+    """Every setting as a case for the first dtype of one SoC family, `dtype_cases` of them for the others."""
+    found = []
+    for column in columns(op, soc):
+        prefix = column.prefix(stem)
+        for name, setting in settings.items():
+            if column.index and name not in dtype_cases:
+                continue
+            s, attrs = arranged(setting)
+            expect = s.pop("expect", partial(expect_close, meaning=meaning, attrs=attrs))
+            found.append(column.case(f"{prefix}-{name}", make, s, attrs, expect=expect))
+    return found

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 
 from .. import check, roofline
-from ..case import Arrays, Case, columns
+from ..case import Arrays, Case
 from . import _paged_attention as paged
 from . import _paged_attention_cases as parts
 
@@ -95,13 +95,4 @@ _DTYPE_CASES = (
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, all of them for its first dtype."""
-    listed = []
-    for column in columns(OP, soc):
-        prefix = column.prefix("pa")
-        for name, setting in parts.settings().items():
-            if column.index and name not in _DTYPE_CASES:
-                continue
-            s, attrs = parts.arranged(setting)
-            expect = s.pop("expect", partial(paged.expect_close, meaning=meaning, attrs=attrs))
-            listed.append(column.case(f"{prefix}-{name}", parts.make, s, attrs, expect=expect))
-    return listed
+    return parts.listed(OP, soc, "pa", parts.settings(), parts.arranged, parts.make, meaning, _DTYPE_CASES)

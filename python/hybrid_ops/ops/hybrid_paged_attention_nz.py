@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import check, roofline
-from ..case import Arrays, Case, columns
+from ..case import Arrays, Case
 from . import _nz_pages as layout
 from . import _paged_attention as paged
 from . import _paged_attention_cases as parts
@@ -109,23 +109,11 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
                "queries": [(1, 30), (0, 16), (0, 0), (2, 9), (1, 2), (0, 16), (1, 17)]},
 }  # fmt: skip
 _DTYPE_CASES = ("mha", "mqa-48", "mix-64", "chunked-prefill", "splits-lse", "bad-page", "page-48")
-
-
-def _make(rng: np.random.Generator, **setting: Any) -> Arrays:
-    made = parts.make(rng, **setting)
-    return {name: layout.to_nz(array) if name in CACHES else array for name, array in made.items()}
+_make = layout.in_nz(parts.make, CACHES)
 
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, all of them for its first dtype."""
-    settings = parts.settings()
-    listed = []
-    for column in columns(OP, soc):
-        prefix = column.prefix("pa-nz")
-        for name, setting in {**{n: settings[n] for n in _SHARED}, **_OWN}.items():
-            if column.index and name not in _DTYPE_CASES:
-                continue
-            made, attrs = parts.arranged(setting)
-            expect = partial(paged.expect_close, meaning=meaning, attrs=attrs)
-            listed.append(column.case(f"{prefix}-{name}", _make, made, attrs, expect=expect))
-    return listed
+    known = parts.settings()
+    settings = {**{n: known[n] for n in _SHARED}, **_OWN}
+    return parts.listed(OP, soc, "pa-nz", settings, parts.arranged, _make, meaning, _DTYPE_CASES)

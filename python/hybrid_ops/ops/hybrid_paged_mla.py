@@ -15,8 +15,9 @@ from functools import partial
 
 import numpy as np
 
-from ..case import Arrays, Case, columns
+from ..case import Arrays, Case
 from . import _paged_attention as paged
+from . import _paged_attention_cases as parts
 from . import _paged_latent as latent
 
 OP = "hybrid_paged_mla"
@@ -78,13 +79,6 @@ _DTYPE_CASES = ("dims-5-3", "dims-512-64", "dims-1024", "prefill", "splits-lse",
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, all of them for its first dtype."""
-    listed = []
-    for column in columns(OP, soc):
-        prefix = column.prefix("mla")
-        for name, setting in latent.settings().items():
-            if column.index and name not in _DTYPE_CASES:
-                continue
-            s, attrs = latent.arranged(setting)
-            expect = s.pop("expect", partial(paged.expect_close, meaning=meaning, attrs=attrs))
-            listed.append(column.case(f"{prefix}-{name}", latent.make, s, attrs, expect=expect))
-    return listed
+    return parts.listed(
+        OP, soc, "mla", latent.settings(), latent.arranged, latent.make, meaning, _DTYPE_CASES
+    )

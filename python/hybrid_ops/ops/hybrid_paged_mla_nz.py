@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from .. import check, roofline
-from ..case import Arrays, Case, columns
+from ..case import Arrays, Case
 from . import _nz_pages as layout
 from . import _paged_attention as paged
+from . import _paged_attention_cases as parts
 from . import _paged_latent as nd
 
 OP = "hybrid_paged_mla_nz"
@@ -108,23 +109,11 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
     "dims-1024": {"dims": (1024, 16), "lengths": (21, 3), "heads": 2},
 }
 _DTYPE_CASES = ("heads-16", "dims-512-64", "page-48", "prefill", "splits-lse", "v2-lite")
-
-
-def _make(rng: np.random.Generator, **setting: Any) -> Arrays:
-    made = nd.make(rng, **setting)
-    return {name: layout.to_nz(array) if name in CACHES else array for name, array in made.items()}
+_make = layout.in_nz(nd.make, CACHES)
 
 
 def cases(soc: str) -> list[Case]:
     """Every case for one SoC family, all of them for its first dtype."""
-    settings = nd.settings()
-    listed = []
-    for column in columns(OP, soc):
-        prefix = column.prefix("mla-nz")
-        for name, setting in {**{n: settings[n] for n in _SHARED}, **_OWN}.items():
-            if column.index and name not in _DTYPE_CASES:
-                continue
-            made, attrs = nd.arranged(setting)
-            expect = partial(paged.expect_close, meaning=meaning, attrs=attrs)
-            listed.append(column.case(f"{prefix}-{name}", _make, made, attrs, expect=expect))
-    return listed
+    known = nd.settings()
+    settings = {**{n: known[n] for n in _SHARED}, **_OWN}
+    return parts.listed(OP, soc, "mla-nz", settings, nd.arranged, _make, meaning, _DTYPE_CASES)
