@@ -1,16 +1,15 @@
 // HybridPagedMlaNz: latent attention over caches in NZ pages, whose columns of 16 elements the matrix unit
 // takes as they are.
 #include "../op_kernel/hybrid_paged_mla_nz_tiling.h"
-#include "paged_attention.h"
+#include "paged_latent.h"
 
 namespace {
 
 using namespace hybrid_ops;
 
 constexpr Arg kInputs[] = {
-    {"query", kRequired, "N H R", kPagedFloats,
-     "packed queries, already multiplied by the absorbed key projection"},
-    {"query_rope", kRequired, "N H RP", kPagedFloats, "rotary part of the queries, rotated by the caller"},
+    kLatentQuery,
+    kLatentQueryRope,
     {"kv_cache", kRequired, "P RB PS 16", kPagedFloats,
      "NZ: element d of the latent of a slot is [page, d // 16, offset, d % 16]; key and value of every head"},
     {"key_rope_cache", kRequired, "P RPB PS 16", kPagedFloats,
@@ -19,20 +18,6 @@ constexpr Arg kInputs[] = {
     kPositions,
     kContextLens,
     kBlockTables,
-};
-
-constexpr Arg kOutputs[] = {
-    {"attention_out", kRequired, "N H R", kPagedFloats,
-     "compressed context, before the value projection; zero for a query that sees no slot"},
-    {"softmax_lse", kRequired, "N H", "float32", kLseNote},
-};
-
-constexpr Attr kAttrs[] = {
-    {"scale_value", AttrType::kFloat, kRequired, "",
-     "the model's own scale, (nope + rope) ** -0.5 with its corrections; above 0"},
-    kCausal,
-    kNumSplits,
-    kLseFlag,
 };
 
 constexpr LimitRule kLimits[] = {
@@ -60,22 +45,10 @@ constexpr Operator kOperator = {
     "Multi-head latent attention of packed queries over a cache in NZ pages, prefill and decode in one call.",
     "ascend310p ascend910b",
     kInputs,
-    kOutputs,
-    kAttrs,
+    kLatentOutputs,
+    kLatentAttrs,
     kLimits,
 };
-
-ge::graphStatus Tiling(gert::TilingContext* context) {
-    Call call(ContractOf<kOperator>(), context);
-    if (call.Check() != ge::GRAPH_SUCCESS) return ge::GRAPH_FAILED;
-    PagedAttentionShape shape = PagedShape(call);
-    shape.heads = call.Size("H");
-    shape.kvHeads = 1;
-    shape.keyDim = call.Size("R");
-    shape.ropeDim = call.Size("RP");
-    shape.valueDim = call.Size("R");
-    return LaunchPaged(call, shape, paged::PlanLatent);
-}
 
 }  // namespace
 
@@ -84,7 +57,7 @@ namespace ops {
 class HybridPagedMlaNz : public OpDef {
  public:
     explicit HybridPagedMlaNz(const char* name) : OpDef(name) {
-        hybrid_ops::Declare<kOperator>(*this, Tiling);
+        hybrid_ops::Declare<kOperator>(*this, LatentTiling<kOperator>);
     }
 };
 
