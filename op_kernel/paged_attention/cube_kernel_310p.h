@@ -9,6 +9,7 @@
 #include "fractal_results.h"
 #include "fractal_stage.h"
 #include "pages.h"
+#include "round_walk.h"
 
 namespace hybrid_ops {
 namespace paged {
@@ -63,7 +64,7 @@ class CubeKernel310p {
             // Before the product, which waits for the weights: moves to L1 wait for all products before them.
             if (open) FillValues(rounds[(i + 1) % 3]);
             if (!round.empty) {
-                cube_.Multiply(sums_, {&weights_[round.turn], false}, {&values_[round.turn], false},
+                cube_.Multiply(sums_, {&weights_[round.Turn()], false}, {&values_[round.Turn()], false},
                                t_.blockRows, t_.valueDim, RoundUp(round.tile.rows, kSide), false);
             }
             pending = true;
@@ -94,33 +95,12 @@ class CubeKernel310p {
         Order<AscendC::HardEvent::MTE3_V>();
     }
 
-    // A tile of a block, or all of a block that has none.
-    struct Round {
-        const Block* block;
-        Tile tile;
-        uint32_t turn, state;
-        bool first, empty;
-    };
-
-    // The next round of this core, its scores being multiplied; false when there is none. The blocks of the
-    // two rounds before stay.
+    // The next round of this core, its scores being multiplied; false when there is none.
     __aicore__ inline bool Next(Round& round) {
-        const bool more = inside_ && walk_.Find(blocks_[place_], at_, round.tile);
-        if (!more) {
-            place_ = (place_ + 1) % 3;
-            state_ ^= 1;
-            if (!walk_.Next(blocks_[place_])) return false;
-            inside_ = walk_.Find(blocks_[place_], blocks_[place_].item.begin, round.tile);
-        }
-        round.first = !more;
-        round.empty = !inside_;
-        round.block = &blocks_[place_];
-        round.state = state_;
+        if (!walk_.Next(round)) return false;
         if (round.empty) return true;
-        at_ = round.tile.begin + round.tile.count;
-        round.turn = rounds_++ % 2;
         if (round.first) AskQueries(*round.block, queries_[round.state]);
-        FillSlots(*round.block, round.tile, keys_[round.turn], key_, t_.keyDim);
+        FillSlots(*round.block, round.tile, keys_[round.Turn()], key_, t_.keyDim);
         if (!IsLate(round)) Scores(round);
         return true;
     }
@@ -169,7 +149,8 @@ class CubeKernel310p {
             stage_.Begin(to, columns);
         }
         for (uint32_t done = 0, run = 0; done < tile.count; done += run) {
-            const int64_t slot = walk_.Pages().Run(block.item, tile.begin + done, tile.count - done, run);
+            const int64_t slot =
+                walk_.Blocks().Pages().Run(block.item, tile.begin + done, tile.count - done, run);
             if (slot < 0) continue;
             const GlobalTensor<half> src = cache[RowAt<kLayout>(t_, slot, block.item.kvHead, columns)];
             if constexpr (kLayout == Layout::kNz) {
@@ -188,12 +169,12 @@ class CubeKernel310p {
 
     __aicore__ inline void FillValues(const Round& round) {
         if (round.empty) return;
-        FillSlots(*round.block, round.tile, values_[round.turn], value_, t_.valueDim);
+        FillSlots(*round.block, round.tile, values_[round.Turn()], value_, t_.valueDim);
     }
     // Multiplies the queries with the keys of a round.
     __aicore__ inline void Scores(const Round& round) {
-        CubeTile& keys = keys_[round.turn];
-        cube_.Multiply(scores_[round.turn], {&queries_[round.state], false}, {&keys, true}, t_.blockRows,
+        CubeTile& keys = keys_[round.Turn()];
+        cube_.Multiply(scores_[round.Turn()], {&queries_[round.state], false}, {&keys, true}, t_.blockRows,
                        RoundUp(round.tile.rows, kSide), t_.keyDim, false);
     }
 
@@ -205,21 +186,21 @@ class CubeKernel310p {
         const Block& block = *round.block;
         const Tile& tile = round.tile;
         const uint32_t columns = RoundUp(tile.rows, kSide), elements = t_.blockRows * columns;
-        cube_.Fetch(work_, scores_[round.turn], elements);
+        cube_.Fetch(work_, scores_[round.Turn()], elements);
         PipeBarrier<PIPE_V>();
         AscendC::Muls(work_, work_, t_.scale, int32_t(elements));
         PipeBarrier<PIPE_V>();
         for (uint32_t q = 0; q < block.queries; ++q) {
-            const uint32_t seen = walk_.Seen(block, q, tile);
+            const uint32_t seen = walk_.Blocks().Seen(block, q, tile);
             if (seen < columns) softmax_.Mask(work_, q * block.item.heads, block.item.heads, seen, columns);
         }
         PipeBarrier<PIPE_V>();
         LocalTensor<half> weights = weightQueue_.template AllocTensor<half>();
-        softmax_.Weigh(work_, weights.template ReinterpretCast<float>(), columns, round.turn);
+        softmax_.Weigh(work_, weights.template ReinterpretCast<float>(), columns, round.Turn());
         AscendC::Cast(weights, work_, Soc::kNarrow, elements);
         weightQueue_.EnQue(weights);
         weights = weightQueue_.template DeQue<half>();
-        cube_.Fill(weights_[round.turn], weights, elements);
+        cube_.Fill(weights_[round.Turn()], weights, elements);
         weightQueue_.FreeTensor(weights);
     }
 
@@ -237,7 +218,7 @@ class CubeKernel310p {
             return;
         }
         const uint32_t line = t_.blockRows * kSide, most = t_.blockRows * t_.tile / line * line;
-        softmax_.Rescale(total_, t_.valueDim / kSide, round.turn);
+        softmax_.Rescale(total_, t_.valueDim / kSide, round.Turn());
         for (uint32_t at = 0; at < elements; at += most) {
             const uint32_t some = elements - at < most ? elements - at : most;
             cube_.Fetch(work_, sums_, some, at, at + some == elements);
@@ -248,7 +229,7 @@ class CubeKernel310p {
     }
 
     const Data t_;
-    BlockWalk walk_;
+    RoundWalk walk_;
     Cube310p cube_;
     FractalStage stage_;
     FractalSoftmax softmax_;
@@ -259,10 +240,6 @@ class CubeKernel310p {
     AscendC::TQue<AscendC::TPosition::VECOUT, 1> weightQueue_;
     Buffer buffers_[2];
     FloatTensor total_, work_;
-    Block blocks_[3];
-    int64_t at_ = 0;  // slot of the block at which its next tile begins
-    uint32_t place_ = 0, state_ = 0, rounds_ = 0;
-    bool inside_ = false;
 };
 
 }  // namespace paged

@@ -84,10 +84,7 @@ class FractalSoftmax {
     __aicore__ inline void Weigh(const FloatTensor& scores, const FloatTensor& work, uint32_t columns,
                                  uint32_t turn) {
         const uint32_t count = columns / kSide, line = rows_ * kSide;
-        Fold<true>(scores, work, count);
-        PipeBarrier<PIPE_V>();
-        AscendC::BlockReduceMax(Top(), blocks_, int32_t((rows_ + 7) / 8), int32_t(kFloatLanes), 1, 1, 8);
-        PipeBarrier<PIPE_V>();
+        FindTop(scores, work, count);
         AscendC::Max(Top(), Top(), Maximum(), int32_t(rows_));
         PipeBarrier<PIPE_V>();
         AscendC::Sub(Factor(), Maximum(), Top(), int32_t(rows_));
@@ -101,12 +98,7 @@ class FractalSoftmax {
         AscendC::Mul(Denominator(), Denominator(), Factor(), int32_t(rows_));
         Spread(rescales_[turn * line], Factor());
         PipeBarrier<PIPE_V>();
-        Fold<false>(scores, work, count);
-        PipeBarrier<PIPE_V>();
-        AscendC::BlockReduceSum(Top(), blocks_, int32_t((rows_ + 7) / 8), int32_t(kFloatLanes), 1, 1, 8);
-        PipeBarrier<PIPE_V>();
-        AscendC::Add(Denominator(), Denominator(), Top(), int32_t(rows_));
-        PipeBarrier<PIPE_V>();
+        AddDenominator(scores, work, count);
     }
 
     // As Weigh, in steps, with maxima that are only looked at: exponentials refer to the maximum of the last
@@ -115,10 +107,7 @@ class FractalSoftmax {
     //
     // Whether a row has scores beyond that. The scalar unit waits for the vector unit.
     __aicore__ inline bool Outgrown(const FloatTensor& scores, const FloatTensor& work, uint32_t columns) {
-        Fold<true>(scores, work, columns / kSide);
-        PipeBarrier<PIPE_V>();
-        AscendC::BlockReduceMax(Top(), blocks_, int32_t((rows_ + 7) / 8), int32_t(kFloatLanes), 1, 1, 8);
-        PipeBarrier<PIPE_V>();
+        FindTop(scores, work, columns / kSide);
         AscendC::Sub(Factor(), Top(), Maximum(), int32_t(rows_));
         PipeBarrier<PIPE_V>();
         AscendC::BlockReduceMax(blocks_, Factor(), 1, int32_t(rows_), 1, 1, 8);
@@ -150,12 +139,7 @@ class FractalSoftmax {
         PipeBarrier<PIPE_V>();
         AscendC::Exp(scores, scores, int32_t(count * rows_ * kSide));
         PipeBarrier<PIPE_V>();
-        Fold<false>(scores, work, count);
-        PipeBarrier<PIPE_V>();
-        AscendC::BlockReduceSum(Top(), blocks_, int32_t((rows_ + 7) / 8), int32_t(kFloatLanes), 1, 1, 8);
-        PipeBarrier<PIPE_V>();
-        AscendC::Add(Denominator(), Denominator(), Top(), int32_t(rows_));
-        PipeBarrier<PIPE_V>();
+        AddDenominator(scores, work, count);
     }
 
     // sums[c, r, :] times the factor of row r, for `count` columns of fractals
@@ -245,6 +229,23 @@ class FractalSoftmax {
         } else {
             AscendC::Add(blocks_, from, from[kFloatBlock], uint64_t(kFloatLanes), repeats, pairs);
         }
+    }
+    // Top <- the maximum of every row
+    __aicore__ inline void FindTop(const FloatTensor& scores, const FloatTensor& work, uint32_t count) {
+        Fold<true>(scores, work, count);
+        PipeBarrier<PIPE_V>();
+        AscendC::BlockReduceMax(Top(), blocks_, int32_t((rows_ + 7) / 8), int32_t(kFloatLanes), 1, 1, 8);
+        PipeBarrier<PIPE_V>();
+    }
+    // Denominator <- Denominator + the sum of every row
+    __aicore__ inline void AddDenominator(const FloatTensor& scores, const FloatTensor& work,
+                                          uint32_t count) {
+        Fold<false>(scores, work, count);
+        PipeBarrier<PIPE_V>();
+        AscendC::BlockReduceSum(Top(), blocks_, int32_t((rows_ + 7) / 8), int32_t(kFloatLanes), 1, 1, 8);
+        PipeBarrier<PIPE_V>();
+        AscendC::Add(Denominator(), Denominator(), Top(), int32_t(rows_));
+        PipeBarrier<PIPE_V>();
     }
     // dst[16 r + i] = src[r]
     __aicore__ inline void Spread(const FloatTensor& dst, const FloatTensor& src) const {

@@ -5,6 +5,7 @@
 
 #include "exchange_910b.h"
 #include "fractal_results.h"
+#include "round_walk.h"
 
 namespace hybrid_ops {
 namespace paged {
@@ -74,33 +75,10 @@ class VectorSide910b {
         }
     }
 
-    // A tile of a block, or all of a block that has none.
-    struct Round {
-        const Block* block;
-        Tile tile;
-        uint32_t turn, state;
-        bool first, empty;
-    };
-
-    // The next round of this core, its scores on their way; false when there is none. The blocks of the two
-    // rounds before stay.
+    // The next round of this core, its scores on their way; false when there is none.
     __aicore__ inline bool Next(Round& round) {
-        const bool more = inside_ && walk_.Find(blocks_[place_], at_, round.tile);
-        if (!more) {
-            place_ = (place_ + 1) % 3;
-            state_ ^= 1;
-            if (!walk_.Next(blocks_[place_])) return false;
-            inside_ = walk_.Find(blocks_[place_], blocks_[place_].item.begin, round.tile);
-        }
-        round.first = !more;
-        round.empty = !inside_;
-        round.block = &blocks_[place_];
-        round.state = state_;
-        if (round.empty) return true;
-        at_ = round.tile.begin + round.tile.count;
-        round.turn = rounds_ % 2;
-        FetchScores(round);
-        ++rounds_;
+        if (!walk_.Next(round)) return false;
+        if (!round.empty) FetchScores(round);
         return true;
     }
 
@@ -117,7 +95,7 @@ class VectorSide910b {
         LocalTensor<float> scores = scores_.template AllocTensor<float>();
         const uint32_t columns = hybrid_ops::RoundUp(round.tile.rows, kSide) / kSide;
         AscendC::DataCopy(
-            scores, shared_.scores[rounds_ % kScorePlaces][row_ * kSide],
+            scores, shared_.scores[round.number % kScorePlaces][row_ * kSide],
             AscendC::DataCopyParams(uint16_t(columns), uint16_t(2 * used),
                                     uint16_t(2 * (t_.blockRows - used)), uint16_t(2 * (rows_ - used))));
         scores_.EnQue(scores);
@@ -138,14 +116,14 @@ class VectorSide910b {
         PipeBarrier<PIPE_V>();
         Mask(*round.block, round.tile, scores, columns);
         LocalTensor<T> weights = weights_.template AllocTensor<T>();
-        softmax_.Weigh(scores, weights.template ReinterpretCast<float>(), columns, round.turn);
+        softmax_.Weigh(scores, weights.template ReinterpretCast<float>(), columns, round.Turn());
         AscendC::Cast(weights, scores, Soc::kNarrow, elements);
         PipeBarrier<PIPE_V>();
         scores_.FreeTensor(scores);
         weights_.EnQue(weights);
         weights = weights_.template DeQue<T>();
         AscendC::PipeBarrier<PIPE_MTE3>();
-        AscendC::DataCopy(shared_.weights[round.turn][row_ * kSide], weights,
+        AscendC::DataCopy(shared_.weights[round.Turn()][row_ * kSide], weights,
                           AscendC::DataCopyParams(uint16_t(columns / kSide), uint16_t(used),
                                                   uint16_t(rows_ - used), uint16_t(t_.blockRows - used)));
         Signal<PIPE_MTE3>(kWeighed);
@@ -159,7 +137,7 @@ class VectorSide910b {
             const uint32_t query = r / heads;
             const bool padding = query >= block.queries;
             const uint32_t next = padding || (query + 1) * heads > end ? end : (query + 1) * heads;
-            const uint32_t seen = padding ? 0 : walk_.Seen(block, query, tile);
+            const uint32_t seen = padding ? 0 : walk_.Blocks().Seen(block, query, tile);
             if (seen < columns) softmax_.Mask(scores, r - row_, next - r, seen, columns);
             r = next;
         }
@@ -187,13 +165,13 @@ class VectorSide910b {
         Await(kSummed);
         const uint32_t columns = t_.valueDim / kSide, used = Used(*round.block);
         if (used == 0) return;
-        FetchSums(0, round.turn, used);
+        FetchSums(0, round.Turn(), used);
         if (!round.first) {
-            softmax_.Rescale(total_, columns, round.turn);
+            softmax_.Rescale(total_, columns, round.Turn());
             PipeBarrier<PIPE_V>();
         }
         for (uint32_t c = 0; c < columns; c += sumColumns_) {
-            FetchSums(c + sumColumns_, round.turn, used);
+            FetchSums(c + sumColumns_, round.Turn(), used);
             const uint32_t some = columns - c < sumColumns_ ? columns - c : sumColumns_;
             LocalTensor<float> sums = sums_.template DeQue<float>();
             const FloatTensor total = total_[c * line_];
@@ -219,7 +197,7 @@ class VectorSide910b {
     }
 
     const Data t_;
-    BlockWalk walk_;
+    RoundWalk walk_;
     Shared<T> shared_;
     FractalSoftmax softmax_;
     GlobalTensor<T> out_;
@@ -230,10 +208,6 @@ class VectorSide910b {
     Buffer buffer_;
     FloatTensor total_;
     uint32_t row_, rows_, line_, sumColumns_;
-    Block blocks_[3];
-    int64_t at_ = 0;  // slot of the block at which its next tile begins
-    uint32_t place_ = 0, state_ = 0, rounds_ = 0;
-    bool inside_ = false;
 };
 
 }  // namespace paged
