@@ -4,40 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from nz_operators import find, hold_bits, hold_refusal, hold_values, key
 
-from hybrid_ops import case, check, host, runtime, sim
+from hybrid_ops import runtime
 from hybrid_ops.check import Spec
 from hybrid_ops.ops import hybrid_paged_mla_nz as nz
 
 ND, NZ = "hybrid_paged_mla", nz.OP
-ATTRS = {"scale_value": 0.1, "causal": True}
-
-
-def find(name, soc):
-    return next(c for c in case.cases(NZ, soc) if c.id.endswith(f"-{name}"))
 
 
 @pytest.mark.parametrize(
     "name", ["dims-512-64", "page-48", "heads-1", "prefill", "splits-lse", "growing", "bad-page"]
 )
 def test_bits_are_those_of_nd(name, soc):
-    found = find(name, soc)
+    found = find(NZ, name, soc)
     inputs = found.inputs()
-    rows = {n: np.ascontiguousarray(nz.to_nd(inputs[n])) for n in nz.CACHES}
-    blocked = sim.launch(NZ, inputs, found.attrs, soc=soc).outputs
-    plain = sim.launch(ND, inputs | rows, found.attrs, soc=soc).outputs
-    assert np.abs(plain["attention_out"].astype(float)).max() > 0.01
-    assert all(blocked[n].tobytes() == plain[n].tobytes() for n in plain)
+    hold_bits(NZ, ND, found, {n: np.ascontiguousarray(nz.to_nd(inputs[n])) for n in nz.CACHES})
 
 
 def test_both_paths_are_covered(soc):
-    def key(found):
-        specs = {
-            n: Spec(a.shape, "float16" if a.dtype.kind == "f" else "int32") for n, a in found.inputs().items()
-        }
-        return host.tiling(NZ, soc, specs, check.call(NZ, soc, specs, found.attrs).attrs).tiling_key
-
-    assert {n: key(find(n, soc)) for n in ("heads-1", "heads-16")} == {"heads-1": 0, "heads-16": 1}
+    assert {n: key(find(NZ, n, soc)) for n in ("heads-1", "heads-16")} == {"heads-1": 0, "heads-16": 1}
 
 
 def specs_of(n=2, h=4, r=64, rp=32, rb=4, rpb=2, page=16, **changes):
@@ -62,18 +48,11 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusal(name, soc):
-    specs, text = REFUSALS[name]
-    with pytest.raises(check.HybridOpsError) as caught:
-        check.call(NZ, soc, specs, ATTRS)
-    assert str(caught.value).startswith(f"{NZ}: {text}") and f" on {soc}" in str(caught.value)
+    hold_refusal(NZ, soc, *REFUSALS[name])
 
 
 def test_values_are_checked(soc):
-    found = find("heads-16", soc)
-    arrays = found.inputs()
-    arrays["block_tables"][0, 0] = 99
-    with pytest.raises(check.HybridOpsError, match=f"{NZ}: block_tables: page outside the pool: got 99"):
-        runtime.run(NZ, arrays, found.attrs, soc=soc, backend="reference", validate="values")
+    hold_values(find(NZ, "heads-16", soc))
 
 
 def test_plan_reads_what_append_wrote():

@@ -4,42 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from nz_operators import find, hold_bits, hold_refusal, hold_values, key
 
-from hybrid_ops import case, check, host, runtime, sim
+from hybrid_ops import runtime
 from hybrid_ops.check import Spec
 from hybrid_ops.ops import _nz_pages as pages
 from hybrid_ops.ops import hybrid_paged_attention_nz as nz
 
 ND, NZ = "hybrid_paged_attention", nz.OP
-ATTRS = {"scale_value": 0.1, "causal": True}
-
-
-def find(name, soc):
-    return next(c for c in case.cases(NZ, soc) if c.id.endswith(f"-{name}"))
 
 
 @pytest.mark.parametrize(
     "name", ["page-16-128", "page-64-64", "page-128-64", "page-48", "mha", "chunked-prefill", "splits-lse", "bad-page"]
 )  # fmt: skip
 def test_bits_are_those_of_nd(name, soc):
-    found = find(name, soc)
+    found = find(NZ, name, soc)
     inputs = found.inputs()
     rows = {n: np.ascontiguousarray(pages.to_nd(inputs[n], inputs["query"].shape[-1])) for n in nz.CACHES}
     assert all(pages.to_nz(rows[n]).tobytes() == inputs[n].tobytes() for n in rows), "ND -> NZ -> ND"
-    blocked = sim.launch(NZ, inputs, found.attrs, soc=soc).outputs
-    plain = sim.launch(ND, inputs | rows, found.attrs, soc=soc).outputs
-    assert np.abs(plain["attention_out"].astype(float)).max() > 0.01
-    assert all(blocked[n].tobytes() == plain[n].tobytes() for n in plain)
+    hold_bits(NZ, ND, found, rows)
 
 
 def test_both_paths_are_covered(soc):
-    def key(found):
-        specs = {
-            n: Spec(a.shape, "float16" if a.dtype.kind == "f" else "int32") for n, a in found.inputs().items()
-        }
-        return host.tiling(NZ, soc, specs, check.call(NZ, soc, specs, found.attrs).attrs).tiling_key
-
-    assert {n: key(find(n, soc)) for n in ("mha", "page-48", "qwen3-30b")} == {
+    assert {n: key(find(NZ, n, soc)) for n in ("mha", "page-48", "qwen3-30b")} == {
         "mha": 0,
         "page-48": 1,
         "qwen3-30b": 1,
@@ -67,18 +54,11 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusal(name, soc):
-    specs, text = REFUSALS[name]
-    with pytest.raises(check.HybridOpsError) as caught:
-        check.call(NZ, soc, specs, ATTRS)
-    assert str(caught.value).startswith(f"{NZ}: {text}") and f" on {soc}" in str(caught.value)
+    hold_refusal(NZ, soc, *REFUSALS[name])
 
 
 def test_values_are_checked(soc):
-    found = find("mha", soc)
-    arrays = found.inputs()
-    arrays["block_tables"][0, 0] = 99
-    with pytest.raises(check.HybridOpsError, match=f"{NZ}: block_tables: page outside the pool: got 99"):
-        runtime.run(NZ, arrays, found.attrs, soc=soc, backend="reference", validate="values")
+    hold_values(find(NZ, "mha", soc))
 
 
 def test_plan_and_shim_read_what_append_wrote():
