@@ -11,7 +11,6 @@ experts in 16 bit differ by that.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import os
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy
 import torch
 import torch.nn.functional as F
+from references import checkouts
 from rich.console import Console
 from rich.table import Table
 
@@ -258,20 +258,13 @@ def experts(folders: dict[str, Path], kind: str, options: dict[str, Any]) -> Ite
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name in PEERS:
-        parser.add_argument(f"--{name}", type=Path, help=f"checkout of {name}")
-    parser.add_argument("--backend", choices=("sim", "reference"), default="sim")
-    given = vars(parser.parse_args())
-    folders = {name: given[name.replace("-", "_")] for name in PEERS if given[name.replace("-", "_")]}
+    folders, backend = checkouts(__doc__ or "", PEERS)
     table = Table("SoC", "dtype", "call", "truth", "ids, maps", "ours - truth", "truth - float64")
     for soc, kinds in CHIPS.items():
-        options = {"soc": soc, "backend": given["backend"]}
+        where = {"soc": soc, "backend": backend}
         for kind in kinds:
             for part in (routing, dispatch, experts):
-                for row in part(folders, kind, options):
+                for row in part(folders, kind, where):
                     table.add_row(soc, kind, *row)
     console.print(table)
 

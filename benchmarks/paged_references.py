@@ -10,7 +10,6 @@ the call. An error is the largest |ours - theirs| over the largest |float64|; th
 
 from __future__ import annotations
 
-import argparse
 import ast
 import math
 import os
@@ -25,6 +24,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import torch
 import torch.nn.functional
+from references import checkouts
 from rich.console import Console
 from rich.table import Table
 
@@ -219,16 +219,9 @@ def rows(folders: dict[str, Path], backend: str) -> Iterator[tuple[str, ...]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name in PEERS:
-        parser.add_argument(f"--{name}", type=Path, help=f"checkout of {name}")
-    parser.add_argument("--backend", choices=("sim", "reference"), default="sim")
-    options = vars(parser.parse_args())
-    folders = {name: options[name.replace("-", "_")] for name in PEERS if options[name.replace("-", "_")]}
+    folders, backend = checkouts(__doc__ or "", PEERS)
     table = Table("SoC", "dtype", "call", "truth", "ours - truth", "truth - float64")
-    for row in rows(folders, options["backend"]):
+    for row in rows(folders, backend):
         table.add_row(*row)
     console.print(table)
 
