@@ -184,6 +184,8 @@ class Kernel {
         yQueue_.FreeTensor(y);
     }
 
+    static constexpr float kMost = 65504.0f;  // of float16
+
     __aicore__ inline void SumNarrow(uint64_t u) {
         Unit& unit = units_[0];
         Fill(unit, u);
@@ -192,6 +194,8 @@ class Kernel {
             for (uint32_t i = 0; i < unit.count; ++i) {
                 sum += unit.weights[i] * float(expanded_.GetValue(uint64_t(unit.rows[i]) * t_.width + c));
             }
+            // As the vector unit converts: a finite value beyond float16 becomes its largest.
+            if (sizeof(T) == sizeof(half)) sum = sum > kMost ? kMost : sum < -kMost ? -kMost : sum;
             y_.SetValue(unit.token * t_.width + c, static_cast<T>(sum));
         }
     }

@@ -131,7 +131,8 @@ inline HybridMoeGatingTopKPlan PlanHybridMoeGatingTopK(const HybridMoeGatingTopK
     t.groupPitch = list * MergeableLists((t.groupExperts + list - 1) / list);
     t.groupSlots = MergeableLists(t.groups);
     t.pitch = t.groupPitch * t.groupSlots;
-    t.groupRow = t.groups == 1 ? 0 : list * MergeableLists((t.groups + list - 1) / list);
+    // Bars every slot of a row, also those that hold no group.
+    t.groupRow = t.groups == 1 ? 0 : list * MergeableLists((t.groupSlots + list - 1) / list);
     t.kPitch = RoundUpTo(t.k, kBlock);
     t.bestTwo = s.bestTwo;
     t.sigmoid = s.sigmoid;

@@ -218,6 +218,47 @@ def test_gradients_are_refused_in_the_backward_pass():
             logits.sum().backward()
 
 
+def test_a_refused_step_leaves_the_cache_as_it_was():
+    model = use_paged_attention(sample("mixtral"))
+    cache = PagedCache(model.config, page_size=4, pages=1)
+    model(tokens(1, 1, 0), cache=cache)
+    for given in (tokens(1, 4, 1), tokens(2, 1, 2)):
+        with pytest.raises(paged.PagedError):
+            model(given, cache=cache)
+        assert cache.get_seq_length() == cache.tables.columns == 1
+        assert [layer.seen for layer in cache.layers] == [1] * len(cache.layers)
+    model(tokens(1, 1, 3), cache=cache)
+    assert cache.get_seq_length() == cache.tables.columns == 2 and cache.tables.lengths == [2]
+
+
+def test_a_full_pool_refuses_copies_before_anything_changes():
+    tables, at, copied = PageTables(4, 3), torch.zeros(1), []
+    tables.step(0, 1, 3, None, at)
+    tables.select([0, 0, 0], lambda *moves: copied.append(moves))
+    assert len(copied) == 1 and not tables._free
+    before = [list(t) for t in tables.tables], list(tables.lengths), list(tables._free), tables.columns
+    text = refusal(tables.select, [0, 0, 1, 2], lambda *moves: copied.append(moves))
+    assert text.startswith("paged.PagedCache: pages: every page is taken: got 3; allowed more pages")
+    assert ([list(t) for t in tables.tables], tables.lengths, tables._free, tables.columns) == before
+    assert len(copied) == 1
+
+
+BAD = {
+    "page_size": (0, -4, 2.5, "4", None, True, 10**5000),
+    "pages": (0, -3, 2.5, "4", [1], True, 10**5000),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_sizes_are_refused(name):
+    config = sample("mixtral").config
+    for given in BAD[name]:
+        text = refusal(PagedCache, config, **{name: given})
+        assert text.startswith(f"paged.PagedCache: {name}: ") and "\n" not in text
+    text = "paged.PagedCache: config: not a model's config: got dict; allowed a PreTrainedConfig on every SoC"
+    assert refusal(PagedCache, {}) == text
+
+
 def test_a_full_pool_is_refused_before_pages_are_taken():
     tables = PageTables(4, 3)
     at = torch.zeros(1)

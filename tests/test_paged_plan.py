@@ -250,3 +250,14 @@ def test_shared_pages_that_nobody_writes_are_legal():
     plan = host(OWN, tables=[[3], [0, 4]], sequence_ids=[1], positions=[5])
     more = host(OWN, tables=[[0], [0, 4]], sequence_ids=[1], positions=[5])
     assert writes.write_slots(plan).tolist() == writes.write_slots(more).tolist() == [17]
+
+
+@pytest.mark.parametrize(
+    "given", [np.zeros((2, 2)), [10**5000], "4\n5", np.arange(4000).reshape(2, 2000), {"a": 10**5000}]
+)
+def test_refusals_are_one_line_whatever_is_given(given):
+    got = text(
+        paged.HostPlan, page_size=given, pages=1, tables=[[0]], lengths=[1], sequence_ids=[0], positions=[0]
+    )
+    assert got.startswith("paged.HostPlan: page_size: not a whole number: got ")
+    assert "\n" not in got and got.endswith(" on every SoC") and len(got) < 1200

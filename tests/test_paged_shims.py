@@ -236,3 +236,14 @@ def test_head_dim_256(link, where):
     out = paged.paged_attention(query, keys, values, ints([0]), ints(3), **KERNELS[where])
     plan = paged.HostPlan(16, 1, [[0]], [3], [0], [2])
     close(out, gathered(plan, query, keys, values, 256**-0.5, True)[0])
+
+
+@pytest.mark.parametrize("name", ["backend", "soc", "checks"])
+@pytest.mark.parametrize("given", [torch.zeros(2), ["sim"], 3])
+def test_options_are_words(name, given):
+    caches = torch.zeros(2, 4, 1, 16), torch.zeros(2, 4, 1, 16)
+    rows = torch.zeros(1, 1, 16), torch.zeros(1, 1, 16)
+    with pytest.raises(
+        paged.PagedError, match=f"^paged.reshape_and_cache: {name}: wrong type: got .*allowed str or None"
+    ):
+        paged.reshape_and_cache(*rows, *caches, torch.zeros(1, dtype=torch.int32), **{name: given})

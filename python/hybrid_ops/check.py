@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -44,14 +44,26 @@ class Bound:
     attrs: Mapping[str, Any]
 
 
+def shown(value: object, text_of: Callable[[Any], str] = repr, limit: int = 1000) -> str:
+    """`value` as a refusal prints it, by `text_of`, in one line of at most `limit` characters."""
+    try:
+        text = text_of(value)
+    except Exception:  # integers of thousands of digits, tensors without data, foreign __repr__
+        bits = value.bit_length() if isinstance(value, int) else 0
+        text = f"an integer of {bits} bits" if bits else f"a {type(value).__name__}"
+    if "\n" in text:
+        text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
 def refuse(
     op: str, argument: str, wrong: str, *, got: object, allowed: object, soc: str, hint: str = ""
 ) -> HybridOpsError:
     """The error to raise, in the one form."""
     tail = f" ({hint})" if hint else ""
-    if isinstance(got, int) and got.bit_length() > 256:  # Python refuses to print thousands of digits
-        got = f"an integer of {got.bit_length()} bits"
-    return HybridOpsError(f"{op}: {argument}: {wrong}: got {got}; allowed {allowed} on {soc}{tail}")
+    return HybridOpsError(
+        f"{op}: {argument}: {wrong}: got {shown(got, str)}; allowed {allowed} on {soc}{tail}"
+    )
 
 
 def hazards(
@@ -112,7 +124,7 @@ def words(names: Any) -> str:
 def choice(op: str, argument: str, value: Any, allowed: tuple[str, ...], where: str = "every SoC") -> str:
     """`value` if it is one of `allowed`, else the refusal."""
     if value not in allowed:
-        raise refuse(op, argument, "not a known choice", got=repr(value), allowed=words(allowed), soc=where)
+        raise refuse(op, argument, "not a known choice", got=shown(value), allowed=words(allowed), soc=where)
     return value
 
 
@@ -124,7 +136,7 @@ def find_op(name: str | Op) -> Op:
             "hybrid_ops",
             "op",
             "no such operator",
-            got=repr(name),
+            got=shown(name),
             allowed=words(contract.load()),
             soc="any SoC",
         )
@@ -138,7 +150,7 @@ def find_soc(op: Op | None, soc: str) -> str:
     found = contract.family(soc) if isinstance(soc, str) else None
     if found is None or found not in known:
         wrong = "not a known SoC" if found is None else f"{name} is not available on this SoC"
-        raise refuse(name, "soc", wrong, got=repr(soc), allowed=words(known), soc="this package")
+        raise refuse(name, "soc", wrong, got=shown(soc), allowed=words(known), soc="this package")
     return found
 
 
@@ -278,7 +290,7 @@ def attributes(op: Op, soc: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
         if legal and attr.type != "bool" and isinstance(value, bool):
             legal = False
         if not legal:
-            raise refuse(op.name, attr.name, "wrong type", got=repr(value), allowed=attr.type, soc=soc)
+            raise refuse(op.name, attr.name, "wrong type", got=shown(value), allowed=attr.type, soc=soc)
         if attr.type == "float" and not abs(value) <= FLOAT32_MAX:
             raise refuse(op.name, attr.name, "not finite", got=value, allowed="a finite float", soc=soc)
         if attr.type in ("int", "list_int"):

@@ -43,3 +43,9 @@ def is_float(dtype: np.dtype) -> bool:
 def nan_poison(array: np.ndarray) -> None:
     """Fill with 0xFF bytes: NaN in every floating type, -1 in every integer type."""
     array.view(np.uint8).fill(0xFF)
+
+
+def narrow(array: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """Rounded to `kind`; finite values beyond its range become its largest, as Cast does on both SoCs."""
+    most = float(ml_dtypes.finfo(kind).max)
+    return np.where(np.isfinite(array), np.clip(array, -most, most), array).astype(kind)

@@ -46,7 +46,7 @@ class Refusals(Generic[E]):
     def flag(self, where: str, name: str, given: object) -> bool:
         """`given` if it is True or False."""
         if not isinstance(given, bool):
-            raise self.refuse(where, name, "wrong type", repr(given), "True or False")
+            raise self.refuse(where, name, "wrong type", check.shown(given), "True or False")
         return given
 
     def hold_options(self, where: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,6 +55,9 @@ class Refusals(Generic[E]):
         if unknown:
             got, allowed = check.words(sorted(unknown)), check.words(OPTIONS)
             raise self.refuse(where, "options", "no such option", got, allowed)
+        for name, given in options.items():
+            if not (given is None or isinstance(given, str)):
+                raise self.refuse(where, name, "wrong type", check.shown(given), "str or None")
         return {name: options.get(name) for name in OPTIONS}
 
     @contextmanager

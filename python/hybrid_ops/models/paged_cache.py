@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
+from hybrid_ops import check
 from hybrid_ops.models.pages import PageTables, Step
 from hybrid_ops.models.releases import PAGED, check_release
+from hybrid_ops.paged import figures
 from hybrid_ops.paged.appending import append
 from hybrid_ops.paged.errors import refuse, refusing
 
@@ -50,7 +53,6 @@ class PagedLayer(CacheLayerMixin):
             self.lazy_initialization(key_states, value_states)
         forwarded[HANDOVER] = self
         self.new = key_states, value_states
-        self.seen += key_states.shape[2]
         return key_states, value_states
 
     def write(self, mask: torch.Tensor | None) -> Step:
@@ -58,7 +60,7 @@ class PagedLayer(CacheLayerMixin):
         assert self.new is not None
         batch, _, tokens, _ = self.new[0].shape
         valid = None if mask is None else mask[:, -tokens:]
-        step = self.tables.step(self.seen - tokens, batch, tokens, valid, self.new[0])
+        step = self.tables.step(self.seen, batch, tokens, valid, self.new[0])
         self._grow(step.plan.host.pages)
         # Detached: attention refuses the backward pass, so that no gradient is left out without a word.
         rows = [new.detach().transpose(1, 2).flatten(0, 1) for new in self.new]
@@ -67,6 +69,7 @@ class PagedLayer(CacheLayerMixin):
         key, value = (row.contiguous() for row in rows)
         append(step.plan, key, value, *self.pools(), in_place=True)
         self.new = None
+        self.seen += tokens
         return step
 
     def pools(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,12 +133,17 @@ class PagedCache(Cache):
 
     Raises:
         PagedError: a model with layers that pages do not serve (sliding window, chunked), a release of transformers that does
-            not hand an attention layer's keyword arguments to its cache (before 5.24).
+            not hand an attention layer's keyword arguments to its cache (before 5.24), no config, numbers below 1.
     """
 
     def __init__(self, config: Any, page_size: int = 16, pages: int | None = None) -> None:
         with refusing():
             check_release(f"paged.{WHERE}", PAGED)
+        figures.number(WHERE, "page_size", page_size, least=1)
+        if pages is not None:
+            figures.number(WHERE, "pages", pages, least=1)
+        if not isinstance(config, PreTrainedConfig):
+            raise refuse(WHERE, "config", "not a model's config", type(config).__name__, "a PreTrainedConfig")
         self.tables = PageTables(page_size, pages)
         layers = DynamicCache(config=config).layers
         for i, layer in enumerate(layers):
@@ -166,20 +174,20 @@ class PagedCache(Cache):
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Beam search: sequence i goes on as beam_idx[i]; whole pages are shared, not copied."""
         chosen = self._sequences("beam_idx", beam_idx)
+        self._select(chosen)  # first: it may refuse, for want of pages
         for layer in self._others():
             layer.reorder_cache(beam_idx)
-        self._select(chosen)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Every sequence `repeats` times, next to each other; whole pages are shared, not copied."""
         if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
-            raise refuse(WHERE, "repeats", "not a number of copies", repr(repeats), "1 or more")
+            raise refuse(WHERE, "repeats", "not a number of copies", check.shown(repeats), "1 or more")
         for layer in self._others():
             if not hasattr(layer, "batch_repeat_interleave"):
                 raise self._unserved(layer, "batch_repeat_interleave")
+        self._select([s for s in range(len(self.tables.tables)) for _ in range(repeats)])
         for layer in self._others():
             layer.batch_repeat_interleave(repeats)
-        self._select([s for s in range(len(self.tables.tables)) for _ in range(repeats)])
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Go on with the sequences `indices` (numbers, or bool [B]) only; pages of the others become free."""
@@ -187,9 +195,9 @@ class PagedCache(Cache):
         for layer in self._others():
             if not hasattr(layer, "batch_select_indices"):
                 raise self._unserved(layer, "batch_select_indices")
+        self._select(chosen)
         for layer in self._others():
             layer.batch_select_indices(indices)
-        self._select(chosen)
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last -tokens_to_remove columns, as assisted decoding does; pages that nobody needs become free.
@@ -203,7 +211,7 @@ class PagedCache(Cache):
         n, seen = tokens_to_remove, self.tables.columns
         if not isinstance(n, int) or isinstance(n, bool) or not -seen <= n <= 0:
             raise refuse(
-                WHERE, "tokens_to_remove", "not a number of tokens to forget", repr(n), f"{-seen}..0"
+                WHERE, "tokens_to_remove", "not a number of tokens to forget", check.shown(n), f"{-seen}..0"
             )
         if n == 0:
             return
@@ -223,12 +231,14 @@ class PagedCache(Cache):
     def _sequences(self, name: str, given: Any) -> list[int]:
         """Sequences of the batch that `given` names."""
         batch = len(self.tables.tables)
-        if not isinstance(given, torch.Tensor) or given.dim() != 1 or given.is_floating_point():
-            got = (
-                f"rank {given.dim()}, {given.dtype}"
-                if isinstance(given, torch.Tensor)
-                else type(given).__name__
-            )
+        tensor = isinstance(given, torch.Tensor)
+        plain = (
+            tensor
+            and not (given.is_nested or given.is_quantized or given.is_meta)
+            and given.layout is torch.strided
+        )
+        if not plain or given.dim() != 1 or given.is_floating_point() or given.is_complex():
+            got = f"rank {given.dim()}, {given.dtype}" if tensor else type(given).__name__
             raise refuse(
                 WHERE, name, "not sequences of the batch", got, "one axis of whole numbers, or bool [B]"
             )

@@ -50,7 +50,6 @@ class PageTables:
 
     def _take(self) -> int:
         if not self._free:
-            assert self.fixed is None
             grown = max(8, 2 * self.pages)
             self._free = list(range(self.pages, grown))[::-1]
             self.pages = grown
@@ -72,19 +71,19 @@ class PageTables:
         known = self._step
         if known is not None and (known.start, known.tokens) == (start, tokens):
             return known
-        if not self.tables:
-            self.tables, self.lengths = [[] for _ in range(batch)], [0] * batch
-            self.valid = np.zeros((batch, 0), bool)
-        if batch != len(self.tables):
-            raise refuse(WHERE, "batch", "other batch size than before", batch, len(self.tables))
+        tables, lengths, before = self.tables, self.lengths, self.valid
+        if not tables:
+            tables, lengths, before = [[] for _ in range(batch)], [0] * batch, np.zeros((batch, start), bool)
+        if batch != len(tables):
+            raise refuse(WHERE, "batch", "other batch size than before", batch, len(tables))
         new = np.ones((batch, tokens), bool) if valid is None else valid.cpu().numpy()
         counts = new.sum(1).tolist()
-        grown = [length + count for length, count in zip(self.lengths, counts, strict=True)]
+        grown = [length + count for length, count in zip(lengths, counts, strict=True)]
         needs = [-(-length // self.page_size) for length in grown]
-        self._hold_room(sum(need - len(table) for need, table in zip(needs, self.tables, strict=True)))
-        self.valid = np.concatenate([self.valid[:, :start], new], axis=1)
+        self._hold_room(sum(need - len(table) for need, table in zip(needs, tables, strict=True)))
+        self.tables, self.valid = tables, np.concatenate([before[:, :start], new], axis=1)
         ids = [b for b, count in enumerate(counts) for _ in range(count)]
-        positions = [self.lengths[b] + i for b, count in enumerate(counts) for i in range(count)]
+        positions = [lengths[b] + i for b, count in enumerate(counts) for i in range(count)]
         self.lengths = grown
         for table, need in zip(self.tables, needs, strict=True):
             table += [self._take() for _ in range(need - len(table))]
@@ -101,29 +100,32 @@ class PageTables:
 
     def select(self, sequences: Sequence[int], copy: Copy) -> None:
         """Sequence i goes on as a copy of sequences[i]: whole pages are shared, a page in use is copied."""
-        self.lengths = [self.lengths[s] for s in sequences]
-        self.valid = self.valid[list(sequences)]
-        self._go_on([list(self.tables[s]) for s in sequences], copy)
+        lengths, valid = [self.lengths[s] for s in sequences], self.valid[list(sequences)]
+        self._go_on([list(self.tables[s]) for s in sequences], lengths, valid, copy)
 
     def crop(self, columns: int, copy: Copy) -> None:
         """Forget the last `columns` columns; pages that no sequence needs any more are free, one written next is copied if shared."""
-        gone = self.valid[:, self.columns - columns :].sum(1).tolist()
-        self.lengths = [length - n for length, n in zip(self.lengths, gone, strict=True)]
-        self.valid = self.valid[:, : self.columns - columns]
-        needs = [-(-length // self.page_size) for length in self.lengths]
-        self._go_on([table[:need] for table, need in zip(self.tables, needs, strict=True)], copy)
+        kept, gone = np.split(self.valid, [self.columns - columns], axis=1)
+        lengths = [length - int(n) for length, n in zip(self.lengths, gone.sum(1), strict=True)]
+        needs = [-(-length // self.page_size) for length in lengths]
+        self._go_on(
+            [table[:need] for table, need in zip(self.tables, needs, strict=True)], lengths, kept, copy
+        )
 
-    def _go_on(self, tables: list[list[int]], copy: Copy) -> None:
+    def _go_on(self, tables: list[list[int]], lengths: list[int], valid: np.ndarray, copy: Copy) -> None:
         """Take over `tables`: free what only the old ones hold, and give each page that is not full one owner."""
         holders = Counter(page for table in tables for page in table)
-        self._free += sorted({page for table in self.tables for page in table} - set(holders), reverse=True)
-        moves: tuple[list[int], list[int]] = ([], [])
-        for table, length in zip(tables, self.lengths, strict=True):
+        freed = sorted({page for table in self.tables for page in table} - set(holders), reverse=True)
+        shared = []
+        for table, length in zip(tables, lengths, strict=True):
             if length % self.page_size and holders[table[-1]] > 1:
                 holders[table[-1]] -= 1
-                moves[0].append(table[-1])
-                table[-1] = self._take()
-                moves[1].append(table[-1])
-        self.tables, self._step = tables, None
-        if moves[0]:
-            copy(*moves)
+                shared.append(table)
+        self._hold_room(len(shared) - len(freed))
+        self._free += freed
+        self.tables, self.lengths, self.valid, self._step = tables, lengths, valid, None
+        source = [table[-1] for table in shared]
+        for table in shared:
+            table[-1] = self._take()
+        if shared:
+            copy(source, [table[-1] for table in shared])

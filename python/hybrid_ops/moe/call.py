@@ -45,7 +45,7 @@ def hold_numbers(where: str, name: str, tensor: Any) -> torch.Tensor:
 def hold_whole(where: str, name: str, value: object) -> int:
     """Refuse what is no int, or none that an operator's attribute can carry."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise refuse(where, name, "not a whole number", repr(value), "int")
+        raise refuse(where, name, "not a whole number", check.shown(value), "int")
     if not -(2**63) <= value < 2**63:
         raise refuse(where, name, "does not fit 64 bits", value, "int64")
     return value
@@ -57,14 +57,14 @@ def hold_option(
     """Refuse what is none of `allowed`, in type too: a tensor has no plain truth, and True is no 1."""
     if not any(type(value) is type(a) and value == a for a in allowed):
         plain = value is None or isinstance(value, bool | int | float | str | list)
-        got = repr(value) if plain else type(value).__name__
+        got = check.shown(value) if plain else type(value).__name__
         raise refuse(where, name, wrong, got, " or ".join(str(a) for a in allowed))
     return value
 
 
 def hold_number(where: str, name: str, value: object, allowed: str = "a number") -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise refuse(where, name, "not a number", repr(value), allowed)
+        raise refuse(where, name, "not a number", check.shown(value), allowed)
     try:
         return float(value)
     except OverflowError:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .. import torch_ops
+from .. import check, torch_ops
 from .call import (
     hold_floats,
     hold_number,
@@ -148,7 +148,7 @@ def npu_moe_init_routing_v2(
     hold_whole(where, "expert_capacity", expert_capacity)  # of drop_pad_mode 1 alone
     active: object = [0, whole] if active_expert_range is None else active_expert_range
     if isinstance(active, Sequence) and not isinstance(active, str):
-        active = [n if type(n) is int else repr(n) for n in active]
+        active = [n if type(n) is int else check.shown(n) for n in active]
     fixed: dict[str, tuple[object, tuple[object, ...]]] = {
         "active_num": (active_num, (-1, slots)),
         "drop_pad_mode": (drop_pad_mode, (0,)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from .. import check
 from .errors import refuse
 
 
@@ -26,5 +27,7 @@ def strategy_of(where: str, value: object) -> GroupedStrategy:
     if isinstance(value, str):
         value = names.get(value.replace("_", "").lower(), value)
     if not isinstance(value, GroupedStrategy):
-        raise refuse(where, "strategy", "no such strategy", repr(value), "SCALAR, CUBE, AUTO, TENSOR_CORE")
+        raise refuse(
+            where, "strategy", "no such strategy", check.shown(value), "SCALAR, CUBE, AUTO, TENSOR_CORE"
+        )
     return value

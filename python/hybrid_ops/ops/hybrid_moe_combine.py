@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, roofline
+from .. import check, dtypes, roofline
 from ..case import Arrays, Case, Edit, columns, edited, put
 
 OP = "hybrid_moe_combine"
@@ -43,7 +43,7 @@ def meaning(
             total[active] += weights[active, j, None] * expanded_y[rows[active, j]].astype(np.float64)
         idle = ((expanded_row_idx < 0) | (expanded_row_idx >= len(expanded_y))).all(axis=1)
         total[idle] = 0.0
-        return {"y": total.astype(expanded_y.dtype)}
+        return {"y": dtypes.narrow(total, expanded_y.dtype)}
 
 
 def second_formula(
@@ -54,9 +54,8 @@ def second_formula(
     with np.errstate(over="ignore", invalid="ignore"):
         for token, rows in enumerate(expanded_row_idx):
             active = np.flatnonzero((rows >= 0) & (rows < len(expanded_y)))
-            made[token] = scales[token, active].astype(np.float64) @ expanded_y[rows[active]].astype(
-                np.float64
-            )
+            total = scales[token, active].astype(np.float64) @ expanded_y[rows[active]].astype(np.float64)
+            made[token] = dtypes.narrow(total, made.dtype)
     return {"y": made}
 
 
@@ -134,6 +133,7 @@ def _settings() -> dict[str, dict[str, Any]]:
     far = 2**31 - 1
     return {
         "sum-once": {"rows": 3, "k": 3, "edits": [put("scales", 1.0), _large_and_ones], "expect": _expect_2050},
+        **{f"sum-beyond-H{h}": {"width": h, "edits": [put("expanded_y", 6e4), put("scales", 1.0)]} for h in (5, 32)},
         "ones": {"rows": 9, "k": 8, "edits": [put("expanded_y", 1.0)], "expect": _expect_weights},
         **{f"T{t}": {"rows": t} for t in (0, 1, 16, 193)},
         "T4096": {"rows": 4096, "width": 16},
@@ -158,7 +158,17 @@ def _settings() -> dict[str, dict[str, Any]]:
 
 
 # On every dtype column: what depends on the width of a row in bytes, or on rounding.
-_EVERY_COLUMN = ("sum-once", "H17", "H5-T1", "K5", "T193", "inactive", "qwen3-30b")
+_EVERY_COLUMN = (
+    "sum-once",
+    "sum-beyond-H5",
+    "sum-beyond-H32",
+    "H17",
+    "H5-T1",
+    "K5",
+    "T193",
+    "inactive",
+    "qwen3-30b",
+)
 
 
 def cases(soc: str) -> list[Case]:

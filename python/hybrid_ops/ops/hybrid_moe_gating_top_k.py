@@ -344,6 +344,7 @@ def _settings() -> dict[str, dict[str, Any]]:
         "groups-128": {**_SIGMOID, "rows": 3, "experts": 1024, "k": 64, "bias": True, "group_count": 128, "k_group": 8,
                        "expect": _expect_legal},
         "groups-of-one": {**_SIGMOID, "rows": 5, "experts": 24, "k": 4, "group_count": 24, "k_group": 4, "expect": _expect_legal},
+ **{f"groups-{n}": {"rows": 2, "experts": 2 * n, "k": 3, "group_count": n, "k_group": 5} for n in (65, 80, 96, 97)},
         "groups-wide": {**_SIGMOID, "rows": 4, "experts": 300, "k": 9, "bias": True, "group_count": 3, "k_group": 2,
                         "group_select_mode": 1, "expect": _expect_legal},
     }  # fmt: skip

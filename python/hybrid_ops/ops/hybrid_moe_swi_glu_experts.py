@@ -6,7 +6,8 @@ For row r of expert e, expanded_x [R, H] sorted by expert (as the dispatch opera
 
 Sums in float32; the two projections, silu, its product with up, and the result are each rounded to the dtype (as
 transformers' experts do it: `MixtralExperts`, `Qwen3MoeExperts`, `Qwen3NextExperts`, `DeepseekV3Experts`). Where a finite value
-leaves the dtype's range it becomes the largest one, not infinity: an fp16 product of the two projections easily does.
+leaves the dtype's range it becomes the largest one, not infinity: an fp16 product of the two projections easily does. The cube path of
+ascend910b leaves float16 sums beyond it as infinity, which is what its matrix unit hands out.
 ascend310p has no infinity in fp16: where an infinite input makes a projection or a result infinite, it counts as +-65504 there.
 
 Rows of expert e are [offsets[e], offsets[e + 1]). Rows in front of the first offset and behind the last are of no expert and
@@ -19,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from .. import check, dtypes, roofline
@@ -34,14 +34,8 @@ def bounds(offsets: np.ndarray, rows: int) -> np.ndarray:
     return np.maximum.accumulate(np.clip(offsets.astype(np.int64), 0, rows))
 
 
-def _narrow(array: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """Rounded to `kind`; finite values beyond its range become its largest, as Cast does on both SoCs."""
-    most = float(ml_dtypes.finfo(kind).max)
-    return np.where(np.isfinite(array), np.clip(array, -most, most), array).astype(kind)
-
-
 def _rounded(array: np.ndarray, kind: np.dtype) -> np.ndarray:
-    return _narrow(array, kind).astype(np.float64)
+    return dtypes.narrow(array, kind).astype(np.float64)
 
 
 def _refuse(x: np.ndarray, strategy: int) -> None:
@@ -91,7 +85,7 @@ def meaning(
             g = _rounded(x @ gates[expert].astype(np.float64).T, kind)
             u = _rounded(x @ ups[expert].astype(np.float64).T, kind)
             act = _rounded(_rounded(g / (1 + np.exp(-g)), kind) * u, kind)
-            out[rows] = _narrow(act @ down[expert].astype(np.float64).T, kind)
+            out[rows] = dtypes.narrow(act @ down[expert].astype(np.float64).T, kind)
     return {"expanded_y": out}
 
 
@@ -119,7 +113,9 @@ def second_formula(
             projected = _rounded((both.astype(np.float64) * x).sum(axis=1), kind)
             g, u = projected[:inner], projected[inner:]
             silu = _rounded(g * (1 + np.tanh(g / 2)) / 2, kind)
-            out[r] = _narrow((down[expert].astype(np.float64) * _rounded(silu * u, kind)).sum(axis=1), kind)
+            out[r] = dtypes.narrow(
+                (down[expert].astype(np.float64) * _rounded(silu * u, kind)).sum(axis=1), kind
+            )
     return {"expanded_y": out}
 
 

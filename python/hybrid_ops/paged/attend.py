@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from .. import contract, torch_ops
+from .. import check, contract, torch_ops
 from .arguments import layout
 from .device_plan import DevicePlan
 from .errors import dense, flag, hold_options, refuse, refusing
@@ -210,7 +209,7 @@ def _run(
     for cache in list(tensors)[-2:]:
         _hold_page_size(where, plan, cache, tensors[cache], axis=2 if name in (NZ_ATTENTION, NZ_MLA) else 1)
     number = isinstance(scale_value, int | float) and not isinstance(scale_value, bool)
-    if not number or not math.isfinite(scale_value) or not np.float32(scale_value) > 0:
+    if not number or not abs(scale_value) <= check.FLOAT32_MAX or not np.float32(scale_value) > 0:
         raise refuse(where, "scale_value", "not a finite number above 0", scale_value, "> 0, finite")
     flag(where, "causal", causal)
     flag(where, "lse", lse)

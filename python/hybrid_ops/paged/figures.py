@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import check
 from .errors import refuse
 
 U32 = 0xFFFFFFFF
@@ -15,7 +16,7 @@ def number(where: str, name: str, value: Any, least: int = 0, most: int = U32) -
     """`value` as an int within least..most; bool and float are refused."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole:
-        raise refuse(where, name, "not a whole number", repr(value), f"{least}..{most}")
+        raise refuse(where, name, "not a whole number", check.shown(value), f"{least}..{most}")
     if not least <= value <= most:
         wrong = "beyond U32" if value > U32 else "out of range"
         raise refuse(where, name, wrong, int(value), f"{least}..{most}")
